@@ -103,7 +103,9 @@ fn each_entry_of_a_map_is_a_record_and_counts_once_although_the_flow_resumes() {
     check(
         |flow| flow.maps::<u64, u64, u64>("users"),
         |map, number| match number % 5 {
-            0 => drop(map.remove(&field(number))),
+            0 => {
+                map.remove(&field(number));
+            }
             _ => *map.or_default(&field(number)) += number,
         },
         |maps| {
@@ -164,5 +166,131 @@ fn each_number_adds_to_its_counter_once_although_the_flow_resumes() {
             counts.filter(|(_, count)| *count != 0).collect()
         },
         &plain,
+    );
+}
+
+#[test]
+fn each_item_of_a_list_is_a_record_although_the_flow_resumes() {
+    /// A record of a list.
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Record {
+        Bounds(i64, i64),
+        Item(u64),
+    }
+    let mut plain = BTreeMap::new();
+    for key in 0..KEYS {
+        let items: Vec<u64> = (0..NUMBERS).filter(|it| self::key(*it) == key).collect();
+        let (len, kept) = (items.len() as i64, items.len().min(3));
+        if len > 0 {
+            plain.insert((key, None), Record::Bounds(len - kept as i64, len));
+        }
+        let last = (0..len).zip(items).skip(len as usize - kept);
+        plain.extend(last.map(|(position, item)| ((key, Some(position)), Record::Item(item))));
+    }
+    check(
+        |flow| flow.lists::<u64, u64>("users"),
+        |list, number| {
+            list.push_back(number);
+            if list.len() > 3 {
+                list.pop_front();
+            }
+        },
+        |lists| {
+            let mut read = BTreeMap::new();
+            for key in 0..KEYS {
+                let items = lists.items(&key);
+                let positions = plain
+                    .keys()
+                    .filter(|(of, position)| *of == key && position.is_some());
+                let items = positions
+                    .zip(items)
+                    .map(|(id, item)| (*id, Record::Item(item)));
+                read.extend(items);
+                if let Some(Record::Bounds(first, end)) = plain.get(&(key, None)) {
+                    read.insert((key, None), Record::Bounds(*first, *end));
+                }
+            }
+            read
+        },
+        &plain,
+    );
+}
+
+#[test]
+fn each_number_of_a_matrix_is_a_record_although_the_flow_resumes() {
+    let by = |number: u64| (number % 3) as f64 - 1.0;
+    let mut plain = BTreeMap::new();
+    for number in 0..NUMBERS {
+        *plain.entry((key(number), field(number))).or_default() += by(number);
+    }
+    plain.retain(|_, number| *number != 0.0);
+    check(
+        |flow| flow.matrices::<u64, u64>("users"),
+        move |row, number| {
+            row.add(&field(number), by(number));
+        },
+        |matrix| {
+            let rows = (0..KEYS).flat_map(|key| {
+                let row = matrix.row(&key).into_iter();
+                row.map(move |(column, number)| ((key, column), number))
+            });
+            rows.collect()
+        },
+        &plain,
+    );
+}
+
+#[test]
+fn ordered_maps_vectors_and_top_lists_resume() {
+    let mut ordered = BTreeMap::new();
+    let mut vectors: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    let mut tops: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    for number in 0..NUMBERS {
+        ordered.insert((key(number), field(number)), number);
+        let vector = vectors.entry(key(number)).or_insert_with(|| vec![0.0; 3]);
+        vector[number as usize % 3] += 1.0;
+        let top = tops.entry(key(number)).or_default();
+        top.retain(|(_, item)| *item != field(number));
+        top.push((number, field(number)));
+        top.sort_by(|one, other| other.cmp(one));
+        top.truncate(4);
+    }
+    check(
+        |flow| flow.ordered_maps::<u64, u64, u64>("users"),
+        |map, number| {
+            map.insert(&field(number), number);
+        },
+        |maps| {
+            let entries = (0..KEYS).flat_map(|key| {
+                let entries = maps.entries(&key).into_iter();
+                entries.map(move |(field, number)| ((key, field), number))
+            });
+            entries.collect()
+        },
+        &ordered,
+    );
+    check(
+        |flow| flow.vectors::<u64>("users"),
+        |vector, number| {
+            vector.add(2, 0.0);
+            vector.add(number as usize % 3, 1.0);
+        },
+        |all| {
+            let all = (0..KEYS).map(|key| (key, all.get(&key)));
+            all.filter(|(_, vector)| !vector.is_empty()).collect()
+        },
+        &vectors,
+    );
+    check(
+        |flow| flow.tops::<u64, u64, u64>("users", 4),
+        |top, number| {
+            top.put(&number, &field(number));
+        },
+        |all| {
+            let all = (0..KEYS).map(|key| (key, all.get(&key)));
+            all.filter(|(_, top)| !top.is_empty()).collect()
+        },
+        &tops,
     );
 }

@@ -5,9 +5,14 @@ use std::sync::Arc;
 use crate::build::flow::Flow;
 use crate::checkpoint::logged_element::LoggedElement;
 use crate::state::counters::Counters;
+use crate::state::lists::Lists;
 use crate::state::maps::Maps;
+use crate::state::matrices::Matrices;
+use crate::state::ordered_maps::OrderedMaps;
 use crate::state::sets::Sets;
+use crate::state::tops::{Score, Tops};
 use crate::state::values::{Layout, Place, VALUES, Value, Values};
+use crate::state::vectors::Vectors;
 use crate::windows::Key;
 
 impl Flow {
@@ -56,6 +61,171 @@ impl Flow {
         let maps = Maps::new(&self.place());
         self.add_values(name, &maps.values);
         maps
+    }
+
+    /// Adds a state element that is readable under `name`: an ordered map for each key. A checkpoint has it as
+    /// [`values`](Self::values), entry by entry.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Emit, Flow};
+    ///
+    /// let flow = Flow::new("sensors");
+    /// // By sensor and time, for ten minutes.
+    /// let readings = flow.ordered_maps::<u64, u64, f64>("readings");
+    /// let means = flow.partial::<u64>("means");
+    /// flow.source("readings", Generator::new(|minute| (minute % 2, minute, 20.0)).limit(100))
+    ///     .key_by(|(sensor, _, _)| *sensor)
+    ///     .update("keep", &readings, |_sensor, readings, (_, minute, reading), emit: &mut Emit<f64>| {
+    ///         readings.insert(minute, *reading);
+    ///         while readings.first().is_some_and(|(first, _)| first + 10 <= *minute) {
+    ///             readings.pop_first();
+    ///         }
+    ///         let last_three: Vec<f64> = readings.range(minute.saturating_sub(5)..).map(|it| *it.1).collect();
+    ///         emit(&(last_three.iter().sum::<f64>() / last_three.len() as f64));
+    ///     })
+    ///     .fold_local(&means, |count, mean| *count += u64::from(*mean == 20.0));
+    /// flow.run()?.join()?;
+    /// assert_eq!(means.merged(), 100);
+    /// let minutes: Vec<u64> = readings.entries(&1).into_iter().map(|(minute, _)| minute).collect();
+    /// assert_eq!(minutes, [91, 93, 95, 97, 99]);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn ordered_maps<K: Key, F: Key, V: Value>(&self, name: &str) -> OrderedMaps<K, F, V> {
+        let ordered = OrderedMaps::new(&self.place());
+        self.add_values(name, &ordered.maps.values);
+        ordered
+    }
+
+    /// Adds a state element that is readable under `name`: a list for each key. A checkpoint has it as
+    /// [`values`](Self::values), item by item.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Emit, Flow};
+    ///
+    /// let flow = Flow::new("visits");
+    /// let last_pages = flow.lists::<String, u64>("last_pages");
+    /// let left = flow.partial::<u64>("left");
+    /// flow.source("visits", Generator::new(|page| page).limit(10))
+    ///     .key_by(|page| if page % 3 == 0 { "ann".to_owned() } else { "ben".to_owned() })
+    ///     .update("visit", &last_pages, |_user, pages, page, emit: &mut Emit<u64>| {
+    ///         pages.push_back(*page);
+    ///         if pages.len() > 3 {
+    ///             emit(&pages.pop_front().unwrap());
+    ///         }
+    ///     })
+    ///     .fold_local(&left, |count, _page| *count += 1);
+    /// flow.run()?.join()?;
+    /// assert_eq!(last_pages.items(&"ann".to_owned()), [3, 6, 9]);
+    /// assert_eq!(last_pages.items(&"ben".to_owned()), [5, 7, 8]);
+    /// assert_eq!(left.merged(), 4);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn lists<K: Key, V: Value>(&self, name: &str) -> Lists<K, V> {
+        let lists = Lists::new(&self.place());
+        self.add_values(name, &lists.values);
+        lists
+    }
+
+    /// Adds a state element that is readable under `name`: a dense vector of numbers for each key. A checkpoint has it as
+    /// [`values`](Self::values).
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Emit, Flow};
+    ///
+    /// let flow = Flow::new("prices");
+    /// let weights = flow.vectors::<u64>("weights");
+    /// let errors = flow.partial::<u64>("errors");
+    /// // Learns that the price of area `x` is 3 + 2x, by gradient descent.
+    /// let sale = |number| { let x = (number % 3) as f64; (x, 3.0 + 2.0 * x) };
+    /// flow.source("sales", Generator::new(sale).limit(2000))
+    ///     .key_by(|_| 0)
+    ///     .update("learn", &weights, |_city, weights, (area, price), emit: &mut Emit<f64>| {
+    ///         let features = [1.0, *area];
+    ///         let error = price - weights.dot(&features);
+    ///         weights.add_scaled(0.1 * error, &features);
+    ///         emit(&error);
+    ///     })
+    ///     .fold_local(&errors, |count, error| *count += u64::from(error.abs() > 0.01));
+    /// flow.run()?.join()?;
+    /// let learned = weights.get(&0);
+    /// assert!((learned[0] - 3.0).abs() < 0.01 && (learned[1] - 2.0).abs() < 0.01);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn vectors<K: Key>(&self, name: &str) -> Vectors<K> {
+        let vectors = Vectors::new(&self.place());
+        self.add_values(name, &vectors.values);
+        vectors
+    }
+
+    /// Adds a state element that is readable under `name`: a sparse matrix of numbers, spread over all ranks by its rows.
+    /// A checkpoint has it as [`values`](Self::values), number by number.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Emit, Flow};
+    ///
+    /// let flow = Flow::new("films");
+    /// let ratings = flow.matrices::<String, u64>("ratings");
+    /// let nothing = flow.partial::<u64>("nothing");
+    /// let given = [("ann", 1, 5.0), ("ann", 2, 3.0), ("ben", 1, 1.0), ("ann", 1, 4.0)];
+    /// flow.source("ratings", Generator::new(move |number| given[number as usize]).limit(4))
+    ///     .map(|(user, film, rating)| (user.to_string(), *film, *rating))
+    ///     .key_by(|(user, _, _)| user.clone())
+    ///     .update("rate", &ratings, |_user, row, (_, film, rating), emit: &mut Emit<f64>| {
+    ///         row.set(film, *rating);
+    ///         // How much the user likes comedies.
+    ///         let comedies = [(1, 0.5), (7, 1.0)];
+    ///         emit(&row.multiply(comedies.iter().map(|(film, weight)| (film, *weight))));
+    ///     })
+    ///     .fold_local(&nothing, |_, _| ());
+    /// flow.run()?.join()?;
+    /// assert_eq!(ratings.row(&"ann".to_owned()), [(1, 4.0), (2, 3.0)]);
+    /// assert_eq!(ratings.get(&"ben".to_owned(), &2), 0.0);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn matrices<R: Key, C: Key>(&self, name: &str) -> Matrices<R, C> {
+        let matrices = Matrices::new(&self.place());
+        self.add_values(name, &matrices.maps.values);
+        matrices
+    }
+
+    /// Adds a state element that is readable under `name`: for each key up to `count` items, those with the highest scores.
+    /// A checkpoint has it as [`values`](Self::values).
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Emit, Flow};
+    ///
+    /// let flow = Flow::new("games");
+    /// let leaders = flow.tops::<u64, u64, String>("leaders", 2);
+    /// let records = flow.partial::<u64>("records");
+    /// let played = [("ann", 70), ("ben", 90), ("cat", 80), ("ann", 60), ("ann", 95)];
+    /// flow.source("games", Generator::new(move |number| played[number as usize]).limit(5))
+    ///     .map(|(player, points)| (player.to_string(), *points))
+    ///     .key_by(|_| 1)
+    ///     .update("play", &leaders, |_game, leaders, (player, points), emit: &mut Emit<String>| {
+    ///         if leaders.highest().is_none_or(|(highest, _)| points > highest) {
+    ///             emit(player);
+    ///         }
+    ///         leaders.put(points, player);
+    ///     })
+    ///     .fold_local(&records, |count, _player| *count += 1);
+    /// flow.run()?.join()?;
+    /// assert_eq!(leaders.get(&1), [(95, "ann".to_owned()), (90, "ben".to_owned())]);
+    /// assert_eq!(records.merged(), 3);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn tops<K: Key, S: Score, T: Value + PartialEq>(
+        &self,
+        name: &str,
+        count: usize,
+    ) -> Tops<K, S, T> {
+        let tops = Tops::new(count, &self.place());
+        self.add_values(name, &tops.values);
+        tops
     }
 
     /// Adds a state element that is readable under `name`: a set for each key. A checkpoint has it as [`values`](Self::values),

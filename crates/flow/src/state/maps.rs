@@ -165,7 +165,7 @@ impl<'a, K: Key, F: Key, V: Value> MapOf<'a, K, F, V> {
     /// themselves for all usual types. The first call for any key builds an index of the partition's entries, which then
     /// takes memory: a copy of each key and field.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&F, &V)> {
-        entries_of(self.table, self.range())
+        self.entries_of(self.range())
     }
 
     /// Returns the fields, in their order.
@@ -202,7 +202,21 @@ impl<'a, K: Key, F: Key, V: Value> MapOf<'a, K, F, V> {
         }
     }
 
-    fn range(&self) -> &KeyRange {
+    /// Returns the key of the map.
+    pub(super) fn key(&self) -> &K {
+        self.key
+    }
+
+    /// Returns the entries of a range of the key's entries.
+    pub(super) fn entries_of<'b>(
+        &'b self,
+        range: &KeyRange,
+    ) -> impl DoubleEndedIterator<Item = (&'b F, &'b V)> + use<'a, 'b, K, F, V> {
+        entries_of(self.table, range)
+    }
+
+    /// Returns the range of all entries of the key.
+    pub(super) fn range(&self) -> &KeyRange {
         self.range.get_or_init(|| prefix_of(self.key))
     }
 }

@@ -157,18 +157,23 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         }
     }
 
-    /// Returns the keys of a range by their canonical bytes; keys without a value, and those that are not known, are among
-    /// them. The first call builds an index of all keys.
-    pub fn range<'a>(
-        &'a self,
-        range: &KeyRange,
-    ) -> impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a K)> + use<'a, K, V> {
-        let index = self.index.get_or_init(|| {
+    /// Keeps an index of all keys from now on, and returns it.
+    pub fn index_keys(&self) -> &BTreeMap<Vec<u8>, K> {
+        self.index.get_or_init(|| {
             let keys = self.slots.iter().map(|slot| &slot.key);
             // The key has an owner, so it has canonical bytes.
             let keys = keys.filter_map(|key| Some((bytes_of(key)?, key.clone())));
             keys.collect()
-        });
+        })
+    }
+
+    /// Returns the keys of a range by their canonical bytes; keys without a value, and those that are not known, are among
+    /// them. The first call builds the index.
+    pub fn range<'a>(
+        &'a self,
+        range: &KeyRange,
+    ) -> impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a K)> + use<'a, K, V> {
+        let index = self.index_keys();
         let entries = (!range.is_empty()).then(|| index.range::<[u8], _>(range.bounds()));
         entries.into_iter().flatten()
     }

@@ -86,5 +86,6 @@ pub(crate) use size::owned_bytes;
 pub use spec::{Trigger, Windows};
 pub(crate) use store::{StoreChange, StoreCursor, StoreHead};
 pub use store::{WindowStore, WindowTotals};
+pub(crate) use top::put as put_score;
 pub use top::{Top, top};
 pub(crate) use top_updated::{Ranked, TopWindows};

@@ -55,21 +55,30 @@ where
 {
     /// Puts an item where it belongs, if it belongs to the highest.
     pub(super) fn put(&self, state: &mut Vec<(S, T)>, score: &S, item: &T) {
-        let is_full = state.len() >= self.count;
-        let is_below = |(last_score, last): &(S, T)| {
-            order((score, item), (last_score, last)) != Ordering::Less
-        };
-        if is_full && state.last().is_none_or(is_below) {
-            return;
-        }
-        let place = state.partition_point(|(other_score, other)| {
-            order((other_score, other), (score, item)) != Ordering::Greater
-        });
-        if is_full {
-            state.pop();
-        }
-        state.insert(place, (score.clone(), item.clone()));
+        put(self.count, state, score, item);
     }
+}
+
+/// Puts an item where it belongs among the `count` highest, if it belongs to them. Returns whether it does.
+pub(crate) fn put<S, T>(count: usize, state: &mut Vec<(S, T)>, score: &S, item: &T) -> bool
+where
+    T: Clone + Serialize,
+    S: Clone + PartialOrd,
+{
+    let is_full = state.len() >= count;
+    let is_below =
+        |(last_score, last): &(S, T)| order((score, item), (last_score, last)) != Ordering::Less;
+    if is_full && state.last().is_none_or(is_below) {
+        return false;
+    }
+    let place = state.partition_point(|(other_score, other)| {
+        order((other_score, other), (score, item)) != Ordering::Greater
+    });
+    if is_full {
+        state.pop();
+    }
+    state.insert(place, (score.clone(), item.clone()));
+    true
 }
 
 /// The higher score is less: it comes first.

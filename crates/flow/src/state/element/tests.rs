@@ -1,6 +1,8 @@
 //! Elements beside plain collections, through checkpoints, crashes and restores.
 
+mod collections;
 mod contents;
+mod numbers;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
