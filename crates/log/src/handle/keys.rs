@@ -129,6 +129,47 @@ impl StreamPartition {
         Ok(self.newest(key)?.and_then(|version| self.alive(version)))
     }
 
+    /// Returns the newest committed versions of keys, in their order, as [`get`](Self::get) does for each of them. It reads the
+    /// records in the order of the log, so each chunk once, and leaves no copies of them in memory for later look-ups.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); no versions are returned then.
+    pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<KeyVersion>>> {
+        self.check_keyed()?;
+        let newest = self.look(|| self.find_and_read_many(keys))?.into_iter();
+        let alive = newest.map(|newest| newest.and_then(|version| self.alive(version)));
+        Ok(alive.collect())
+    }
+
+    fn find_and_read_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<KeyVersion>>> {
+        let mut versions = vec![None; keys.len()];
+        let mut found = Vec::with_capacity(keys.len());
+        for (n, key) in keys.iter().enumerate() {
+            if let Some(known) = self.newest_hot(key)? {
+                versions[n] = known;
+                continue;
+            }
+            let place = find_key(&self.core.reads, &self.lane, || self.partitions(), key)?;
+            found.extend(place.map(|place| (n, place)));
+        }
+        found.sort_unstable_by_key(|(_, place)| place.offset);
+        // Equal keys are read once.
+        let mut wanted: Vec<Wanted<'_>> = found
+            .iter()
+            .map(|(n, place)| Wanted {
+                key: keys[*n],
+                place,
+            })
+            .collect();
+        wanted.dedup_by_key(|wanted| wanted.place.offset);
+        let read = read_versions(&self.core.reads, &self.lane, &wanted)?;
+        for (n, place) in &found {
+            let at = wanted.partition_point(|wanted| wanted.place.offset < place.offset);
+            versions[*n].clone_from(&read[at]);
+        }
+        Ok(versions)
+    }
+
     /// Returns the newest committed version of a key, also if its value has ended.
     fn newest(&self, key: &[u8]) -> Result<Option<KeyVersion>> {
         match self.newest_hot(key)? {

@@ -10,7 +10,7 @@ use millstream_base::{ByteSize, Disk, DiskFile, Timestamp};
 use millstream_log::{KeyRange, Log, LogConfig, LogError, StreamPartition};
 use millstream_sim::{SimClock, SimDisk, SimRandom};
 
-use super::{append, config, get, scan, sync};
+use super::{append, config, get, get_many, scan, sync};
 
 pub struct Machine {
     pub disk: SimDisk,
@@ -125,6 +125,12 @@ impl Machine {
             assert_eq!(found, Some((n, value(n).to_vec())), "{n}");
         }
         assert_eq!(get(&partition, &key(numbers.end)), None);
+        let keys: Vec<Vec<u8>> = numbers.clone().rev().map(key).collect();
+        let versions = get_many(&partition, &keys).unwrap();
+        let found = versions.into_iter().zip(numbers.clone().rev());
+        for (version, n) in found {
+            assert_eq!(version, Some((n, value(n).to_vec())), "{n}");
+        }
         let found = scan(&partition, KeyRange::all(), 1_000, 100_000);
         let mut expected: Vec<_> = numbers.map(|n| (key(n), n, value(n).to_vec())).collect();
         expected.sort_unstable();

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use millstream_base::{Offset, ProducerId, partition_of_key};
-use millstream_log::{AtLeast, Durability, KeyRange, LogError};
+use millstream_log::{AtLeast, Durability, KeyRange, LogError, StreamPartition};
 use millstream_record::{Chunks, Decompressor, EndMarker, TransactionEnd};
 
 use super::partition::{ModelPartition, ModelRecord, Table};
 use super::{World, add};
-use crate::{try_get, try_scan};
+use crate::{get_many, try_get, try_scan};
 
 /// A record or a marker that a reader gets.
 #[derive(Default)]
@@ -46,6 +46,7 @@ impl World<'_> {
             let found = try_get(&partition, key)?;
             assert_eq!(found.as_ref(), expected.get(key), "key {key:?}");
         }
+        self.check_many(&partition, &expected)?;
         let limit = self.rng.usize(1..40);
         let bytes_max = self.rng.usize(..5_000);
         let range = match self.rng.u8(..3) {
@@ -63,6 +64,21 @@ impl World<'_> {
             .collect();
         assert_eq!(found, wanted, "{range:?}, {limit} keys, {bytes_max} bytes");
         add(&self.seen.lookups, found.len() as u64);
+        Ok(())
+    }
+
+    /// Looks up any number of keys at once, also the same ones several times.
+    fn check_many(
+        &mut self,
+        partition: &StreamPartition,
+        expected: &Table,
+    ) -> Result<(), LogError> {
+        let count = self.rng.usize(..2 * self.keys.len());
+        let keys = (0..count).map(|_| self.rng.choice(&self.keys).unwrap().clone());
+        let keys: Vec<Vec<u8>> = keys.collect();
+        for (key, found) in keys.iter().zip(get_many(partition, &keys)?) {
+            assert_eq!(found.as_ref(), expected.get(key), "key {key:?}");
+        }
         Ok(())
     }
 
