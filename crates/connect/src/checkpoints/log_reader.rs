@@ -113,10 +113,33 @@ impl LogReader {
         Ok(())
     }
 
-    fn get_one(&self, key: &[u8]) -> Result<Option<Vec<u8>>, BoxError> {
-        let Readable { partition, end } =
-            &self.partitions[partition_of_key(key, self.partitions.len())];
-        let Some(version) = again(|| partition.get(key))? else {
+    fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
+        if let [key] = keys {
+            // The log keeps a copy in memory for the next look-up.
+            let readable = &self.partitions[partition_of_key(key, self.partitions.len())];
+            let version = again(|| readable.partition.get(key))?;
+            return Ok(vec![self.value(readable, version)?]);
+        }
+        let mut by_partition: Vec<Vec<usize>> = vec![Vec::new(); self.partitions.len()];
+        for (n, key) in keys.iter().enumerate() {
+            by_partition[partition_of_key(key, self.partitions.len())].push(n);
+        }
+        let mut values = vec![None; keys.len()];
+        for (readable, places) in iter::zip(&self.partitions, by_partition) {
+            let keys: Vec<&[u8]> = places.iter().map(|n| &keys[*n][..]).collect();
+            for (n, version) in iter::zip(places, newest(&readable.partition, &keys)?) {
+                values[n] = self.value(readable, version)?;
+            }
+        }
+        Ok(values)
+    }
+
+    fn value(
+        &self,
+        Readable { partition, end }: &Readable,
+        version: Option<KeyVersion>,
+    ) -> Result<Option<Vec<u8>>, BoxError> {
+        let Some(version) = version else {
             return Ok(None);
         };
         self.check(partition, *end, &version)?;
@@ -172,6 +195,25 @@ impl LogReader {
     }
 }
 
+/// Reads the newest versions of keys; half of them at once while there is no memory to read all.
+fn newest(
+    partition: &StreamPartition,
+    keys: &[&[u8]],
+) -> Result<Vec<Option<KeyVersion>>, LogError> {
+    match partition.get_many(keys) {
+        Err(LogError::ReadBudget | LogError::DecompressionBusy { .. }) if keys.len() > 1 => {
+            let (first, last) = keys.split_at(keys.len() / 2);
+            let mut versions = newest(partition, first)?;
+            versions.extend(newest(partition, last)?);
+            Ok(versions)
+        }
+        Err(LogError::ReadBudget | LogError::DecompressionBusy { .. }) => {
+            again(|| partition.get_many(keys))
+        }
+        read => read,
+    }
+}
+
 /// Reads keys, again while there is no memory to read them.
 fn again<R>(read: impl Fn() -> Result<R, LogError>) -> Result<R, LogError> {
     for _ in 1..BUSY_TRIES {
@@ -201,8 +243,7 @@ impl ChangelogReader for LogReader {
         keys: &[Vec<u8>],
         _is_stopped: &AtomicBool,
     ) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
-        let values = keys.iter().map(|key| self.get_one(key));
-        let values: Result<_, _> = values.collect();
+        let values = self.get_all(keys);
         values.map_err(|error| of_stream(self.stream.name(), error))
     }
 
