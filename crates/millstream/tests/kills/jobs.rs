@@ -145,14 +145,19 @@ impl Job {
         log.close().unwrap();
     }
 
-    /// Builds the program, as the author of an application does: all settings but the ranks are the default ones.
+    /// Builds the program, as the author of an application does: all settings but the ranks are the default ones, unless a test
+    /// sets the interval of checkpoints.
     pub fn program(
         self,
         node: &Node,
         settings: FlowSettings,
+        interval: Option<Duration>,
         pace: &Arc<Pace>,
     ) -> Result<Flow, Error> {
-        let flow = Flow::with_settings(self.name(), settings).until_now();
+        let mut flow = Flow::with_settings(self.name(), settings).until_now();
+        if let Some(interval) = interval {
+            flow = flow.checkpoint_interval(interval);
+        }
         let items = |topic: &str| {
             let pace = Arc::clone(pace);
             let items = flow
@@ -268,6 +273,7 @@ pub fn undisturbed(job: Job) -> Outcome {
             server: None,
             dir: dir.path().to_owned(),
             is_paced: false,
+            interval: None,
         };
         assert!(FlowProcess::start(&plan).succeeds());
         let outcome = Outcome::of_data(job, dir.path());

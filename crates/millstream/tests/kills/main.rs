@@ -12,6 +12,7 @@ mod world;
 
 use std::env;
 use std::str::FromStr;
+use std::time::Duration;
 
 use fastrand::Rng;
 use process::{MPIRUN, Place, Ranks};
@@ -77,6 +78,22 @@ fn joins_that_are_killed_have_the_results_of_an_undisturbed_run() {
 #[test]
 fn sessions_that_are_killed_have_the_results_of_an_undisturbed_run() {
     check(Job::Sessions);
+}
+
+#[test]
+fn five_forced_stops_and_starts_from_one_checkpoint_ingest_nothing_twice() {
+    let expected = jobs::undisturbed(Job::Words);
+    for place in [Place::Log, Place::Server] {
+        let at = format!("{place:?}, from one checkpoint");
+        let mut world = World::new(Job::Words, place, Ranks::Threads(2), at);
+        world.kill_at_work(Duration::from_millis(600));
+        world.set_interval(Some(Duration::from_secs(60 * 60)));
+        for stop in 0..5 {
+            world.kill_at_work(Duration::from_millis(50 * stop));
+        }
+        world.set_interval(None);
+        assert!(world.check(&expected), "the checkpoint is in the midst");
+    }
 }
 
 #[test]

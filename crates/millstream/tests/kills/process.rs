@@ -54,6 +54,8 @@ pub struct Plan {
     /// Has the files by which processes report.
     pub dir: PathBuf,
     pub is_paced: bool,
+    /// The interval of checkpoints, in place of the default one.
+    pub interval: Option<Duration>,
 }
 
 /// The report of a rank at its end.
@@ -104,7 +106,10 @@ impl Plan {
             ranks: ranks.clone(),
             ..FlowSettings::default()
         };
-        let running = self.job.program(node, settings, pace)?.start()?;
+        let running = self
+            .job
+            .program(node, settings, self.interval, pace)?
+            .start()?;
         let rank = ranks.rank();
         put(
             &self.dir.join(format!("begun.{rank}")),

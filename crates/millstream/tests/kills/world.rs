@@ -50,6 +50,7 @@ impl World {
             server: server.as_ref().map(|server| server.address.clone()),
             dir: dir.path().to_owned(),
             is_paced: true,
+            interval: None,
         };
         World {
             dir,
@@ -133,6 +134,21 @@ impl World {
         self.story
             .push(format!("{victim:?} killed {wait_ms} ms {when}"));
         eprintln!("{at}: {}", self.story[self.story.len() - 1]);
+    }
+
+    /// Sets the interval of checkpoints from the next start on; `None` for the default one.
+    pub fn set_interval(&mut self, interval: Option<Duration>) {
+        self.plan.interval = interval;
+    }
+
+    /// Kills the flow in the midst of its input.
+    pub fn kill_at_work(&mut self, after: Duration) {
+        let flow = self.flow(true);
+        flow.wait_begun();
+        thread::sleep(after);
+        let is_at_work = flow.kill();
+        self.flow = None;
+        assert!(is_at_work, "{}: it ended within {after:?}", self.at);
     }
 
     /// Lets the flow come to its end, and compares. Returns whether its last run went on from the midst of the input.
