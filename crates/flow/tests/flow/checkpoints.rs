@@ -34,6 +34,8 @@ pub struct MemoryStore {
     pub is_full: AtomicBool,
     /// The time to store a shard, of the first ranks.
     pub takes: [Duration; 2],
+    /// The time to read a shard, of the first ranks.
+    pub reading_takes: [Duration; 2],
 }
 
 impl Checkpoints for MemoryStore {
@@ -49,6 +51,9 @@ impl Checkpoints for MemoryStore {
     }
 
     fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
+        if let Some(time) = self.reading_takes.get(key.rank as usize) {
+            thread::sleep(*time);
+        }
         let parts = self.parts.lock().unwrap();
         Ok(parts.get(&key).ok_or("it is not there")?.clone())
     }
@@ -645,4 +650,24 @@ fn the_error_for_shards_of_an_older_format_advises_no_older_shards() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn a_rank_that_restores_for_long_finds_its_shard() {
+    let (shape, count, items) = (Shape::Counts, 2, 20_000);
+    let results: Vec<_> = (0..count).map(|_| Results::default()).collect();
+    let mut place = Arc::new(MemoryStore::default());
+    for reading_takes in [[0, 0], [0, 400], [400, 0], [0, 400]] {
+        let parts = std::mem::take(&mut *place.parts.lock().unwrap());
+        // The other rank could take hundreds of checkpoints, and remove the shards before them, in the meantime.
+        place = Arc::new(MemoryStore {
+            parts: Mutex::new(parts),
+            reading_takes: reading_takes.map(Duration::from_millis),
+            ..MemoryStore::default()
+        });
+        let death = Some((0, Duration::from_millis(30)));
+        run(shape, count, &place, items, &results, death);
+    }
+    assert!(run(shape, count, &place, items, &results, None));
+    check(shape, count, items, &results);
 }
