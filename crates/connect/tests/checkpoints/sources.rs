@@ -4,15 +4,17 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::Waker;
 
-use millstream_base::{ByteSize, SystemRandom, TcpNetwork};
+use millstream_base::{ByteSize, ProducerId, SystemRandom, TcpNetwork, Timestamp};
 use millstream_broker::{BrokerConfig, Server};
 use millstream_client::{ClientConfig, ConsumerConfig};
-use millstream_connect::{CheckpointDir, ServerEnd, ServerSource, StreamSource};
+use millstream_connect::{CheckpointDir, ServerEnd, ServerSource, StreamProducer, StreamSource};
 use millstream_flow::{
     BoxError, Counts, Emit, Flow, Output, Partial, Parts, Running, Source, SourceStatus,
 };
-use millstream_log::{Log, LogConfig, Stream, StreamConfig};
-use millstream_record::Record;
+use millstream_log::{
+    CLEANUP_POLICY, COMPACTION_LAG_MAX, DIRTY_RATIO_MIN, Log, LogConfig, Stream, StreamConfig,
+};
+use millstream_record::{Header, Record};
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
@@ -146,6 +148,50 @@ fn a_source_reports_records_that_retention_removed_behind_its_checkpoint() {
         "stream s, partition 0: the records behind the checkpoint cannot be read: offset 10 is not stored: the partition holds {earliest} up to"
     );
     assert!(error.to_string().starts_with(&start), "{error}");
+}
+
+#[test]
+fn a_source_resumes_behind_records_that_compaction_has_dropped() {
+    let (_dir, log, stream) = open(1);
+    let settings = [
+        (CLEANUP_POLICY, "compact"),
+        (COMPACTION_LAG_MAX, "1"),
+        (DIRTY_RATIO_MIN, "0"),
+    ];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    log.alter_stream("s", |config| config.settings.extend(settings))
+        .unwrap();
+    let append = |round: u64| {
+        let mut producer = StreamProducer::new(&stream, ProducerId::NONE).unwrap();
+        for key in 0..10_u64 {
+            let value = (10 * round + key).to_le_bytes();
+            let padding = vec![b'x'; 20 << 10];
+            let padding = [Header {
+                name: b"padding",
+                value: Some(&padding),
+            }];
+            let key = key.to_le_bytes();
+            producer
+                .push(Timestamp(0), Some(&key), Some(&value), &padding)
+                .unwrap();
+        }
+        producer.flush().unwrap();
+    };
+    append(0);
+    let (_, saved) = give(&mut StreamSource::new(&stream));
+    let saved = saved.unwrap();
+    for round in 1..50 {
+        append(round);
+    }
+    wait_until("records behind the checkpoint are dropped", || {
+        log.persist();
+        log.compact().unwrap();
+        let mut source = StreamSource::new(&stream);
+        source.restore(&saved).unwrap();
+        let (numbers, _) = give(&mut source);
+        assert!(numbers.ends_with(&Vec::from_iter(490..500)), "{numbers:?}");
+        numbers.len() < 480
+    });
 }
 
 #[test]
