@@ -1,13 +1,14 @@
 //! The behaviour that sinks into a log and over a server have in common.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use millstream_base::{ProducerEpoch, Timestamp};
+use millstream_base::{Clock, ProducerEpoch, SystemClock, Timestamp};
 use millstream_client::ClientConfig;
-use millstream_connect::{EncodedRecord, ServerSink, StreamSink};
+use millstream_connect::{EncodedRecord, Network, ServerSink, StreamSink};
 use millstream_flow::windows::WindowResult;
 use millstream_flow::{BoxError, Sink, SinkStart};
 use millstream_record::{EndMarker, TransactionEnd};
@@ -114,6 +115,74 @@ fn a_sink_commits_the_transactions_that_a_checkpoint_names_and_aborts_the_rest()
         world.sink().recover(&start).unwrap();
         wait_until("they count", || keys(&world) == [1, 2]);
     }
+}
+
+/// The system's clock, set ahead.
+#[derive(Default)]
+struct ClockAhead {
+    clock: SystemClock,
+    hours: AtomicU64,
+}
+
+impl ClockAhead {
+    fn ahead(&self) -> Duration {
+        Duration::from_secs(60 * 60 * self.hours.load(Ordering::Relaxed))
+    }
+}
+
+impl Clock for ClockAhead {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.clock.now().0 + self.ahead().as_millis() as i64)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic() + self.ahead()
+    }
+}
+
+#[test]
+fn a_transaction_whose_producer_has_expired_is_decided_once() {
+    let clock = Arc::new(ClockAhead::default());
+    let world = World::with_clock(Into::Server, 0, Arc::clone(&clock) as _);
+    let network = Network::start("test").unwrap();
+    let client = world.client();
+    let known = || network.wait(client.transactions()).unwrap();
+    let weeks_pass = || clock.hours.fetch_add(3 * 7 * 24, Ordering::Relaxed);
+    let mut sink = world.sink();
+    sink.recover(&START).unwrap();
+    let committed = prepare(&mut sink, 1);
+    until_done(|waker| sink.commit(1, waker));
+    wait_until("it counts", || keys(&world) == [1]);
+    // A prepared transaction stays, however long the flow is away.
+    let prepared = prepare(&mut sink, 2);
+    drop(sink);
+    weeks_pass();
+    wait_until("the ids of decided transactions expire", || {
+        // Another request makes the server look at the time.
+        known().iter().all(|known| known.is_open())
+    });
+    let resume = |prepared: &[u8]| {
+        let start = SinkStart {
+            prepared: Some(prepared),
+            ..START
+        };
+        let mut sink = world.sink();
+        sink.recover(&start).unwrap();
+        sink
+    };
+    drop(resume(&prepared));
+    wait_until("it counts", || keys(&world) == [1, 2]);
+    // The checkpoints name transactions of producers that the server has forgotten.
+    weeks_pass();
+    wait_until("all ids expire", || known().is_empty());
+    for named in [&committed, &prepared] {
+        let mut sink = resume(named);
+        prepare(&mut sink, 3);
+        drop(sink);
+    }
+    drop(resume(&prepared));
+    assert!(world.open_transactions().is_empty());
+    assert_eq!(keys(&world), [1, 2]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_base::{ByteSize, SystemRandom, TcpNetwork, Timestamp};
+use millstream_base::{ByteSize, Clock, SystemClock, SystemRandom, TcpNetwork, Timestamp};
 use millstream_broker::{BrokerConfig, Server};
 use millstream_client::{Client, ClientConfig};
 use millstream_connect::{CheckpointDir, EncodedRecord, ServerSink, StreamSink, StreamSource};
@@ -95,6 +95,11 @@ struct Node {
 
 impl World {
     pub fn new(into: Into, items: u64) -> World {
+        World::with_clock(into, items, Arc::new(SystemClock::default()))
+    }
+
+    /// The same with a clock of the server.
+    pub fn with_clock(into: Into, items: u64, clock: Arc<dyn Clock>) -> World {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let log = Log::open(LogConfig::with_pool(path, ByteSize(64 << 20))).unwrap();
@@ -103,7 +108,7 @@ impl World {
             ..StreamConfig::default()
         };
         let stream = log.create_stream("results", config).unwrap();
-        let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+        let random = Arc::new(SystemRandom);
         let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
         let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
         let node = Arc::new(Node {
