@@ -152,11 +152,11 @@ fn try_get(partition: &StreamPartition, key: &[u8]) -> Result<Option<(u64, Vec<u
     Ok(version.map(|version| (version.offset.0, version.value.to_vec())))
 }
 
-/// Offset and value of each of these keys.
-fn get_many(
-    partition: &StreamPartition,
-    keys: &[Vec<u8>],
-) -> Result<Vec<Option<(u64, Vec<u8>)>>, LogError> {
+/// Offset and value of a key, if it has one.
+type FoundVersion = Option<(u64, Vec<u8>)>;
+
+/// Looks up all these keys at once.
+fn get_many(partition: &StreamPartition, keys: &[Vec<u8>]) -> Result<Vec<FoundVersion>, LogError> {
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let versions = partition.get_many(&keys)?.into_iter();
     let found = versions.map(|version| Some((version.as_ref()?.offset.0, version?.value.to_vec())));
