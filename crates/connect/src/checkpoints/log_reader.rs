@@ -170,7 +170,7 @@ impl LogReader {
                 self.check(partition, *end, &version)?;
                 page.values.push((key, version.value.to_vec()));
             }
-            // What follows the first key that one of the partitions has left out is read later.
+            // The first key that one of the partitions has left out begins the next page.
             page.next = match (page.next, scan.next) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),

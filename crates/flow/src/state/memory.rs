@@ -81,7 +81,7 @@ impl UsedMemory {
         self.memory.bytes_max
     }
 
-    /// Whether so much is used that values may soon have to leave.
+    /// Whether values may soon have to leave.
     pub fn is_scarce(&self) -> bool {
         self.memory.used() > self.memory.bytes_max / 4 * 3
     }

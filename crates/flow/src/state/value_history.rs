@@ -84,7 +84,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     }
 
     /// Returns the number of the segment that begins at a checkpoint, or before: all changes with lower numbers were made
-    /// before the checkpoint. `None` if the changes around it are not told apart any more.
+    /// before the checkpoint. `None` if that segment was forgotten.
     pub fn number_at(&self, checkpoint: u64) -> Option<u64> {
         let segments = self.segments.iter().rev();
         let mut before = segments.skip_while(|segment| segment.since > checkpoint);

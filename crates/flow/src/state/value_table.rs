@@ -100,7 +100,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         size
     }
 
-    /// Returns the memory of an entry, by estimate, in a table that is as full as such tables are on average.
+    /// Returns the memory of an entry, by estimate, in a table that is as full as hash tables are on average.
     pub fn entry_bytes(&self) -> u64
     where
         V: Serialize,

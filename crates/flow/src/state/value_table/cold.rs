@@ -163,7 +163,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         self.cold.take()
     }
 
-    /// The scan has ended early: what it has staged does not count.
+    /// The scan has ended early: the values that it has staged do not count.
     pub fn give_up_staging(&mut self) {
         if let Some(cold) = &mut self.cold {
             cold.scan = Staging::GivenUp;

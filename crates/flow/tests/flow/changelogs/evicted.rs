@@ -111,7 +111,7 @@ fn values_beyond_the_memory_leave_it_and_come_back() {
             all(&values, ReadLevel::Committed) == expected
         });
         assert!(!values.is_whole().unwrap(), "values have left");
-        // All values take four times the bound. What changed last cannot leave at once.
+        // All values take four times the bound. Those that have changed last cannot leave at once.
         assert!(memory.used() < memory.bytes_max() * 2, "{}", memory.used());
         let keys = values.keys(usize::MAX).len();
         assert_eq!(keys, expected.len());

@@ -69,7 +69,7 @@ struct Model {
     complete: u64,
     /// The checkpoint whose changes look-ups find that begin now.
     visible: u64,
-    /// Look-ups under way, with what they have found.
+    /// Look-ups under way, with the values that they have found.
     lookups: Vec<(Lookup, Found)>,
     evicted: usize,
 }
