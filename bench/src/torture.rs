@@ -1,5 +1,6 @@
 //! Random trials of crashes and damage: a server is killed, and finds its files damaged; with `--loop-disk` it also loses
-//! power and runs out of disk. Each time it starts again, and every record is read.
+//! power and runs out of disk. Each time it starts again, and every record is read. One in four trials kills a job instead,
+//! whose results must equal those of an undisturbed run.
 //! Invariants: after crashes, all acknowledged records are there, in order and once, and of an `async` stream all
 //! durable ones. After damage, each record that readers get is right; where some are missing, readers get an error or
 //! `millstream repair` lists the place; undamaged data is whole and served. The server starts, or refuses and names the
@@ -9,6 +10,7 @@ mod audit;
 mod books;
 mod damage;
 mod drive;
+mod jobs;
 mod load;
 mod mounts;
 mod options;
@@ -25,6 +27,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tokio::runtime::Runtime;
 
 use self::drive::Drive;
+use self::jobs::Job;
 use self::mounts::OwnMounts;
 use self::plan::Plan;
 use self::tally::{TRIALS, Tally};
@@ -39,7 +42,7 @@ pub use self::options::Options;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "torture",
-    measures: "Checks every record of a server that is killed, loses power, runs out of disk or finds its files damaged, at random.",
+    measures: "Checks every record of a server that is killed, loses power, runs out of disk or finds its files damaged, and the results of killed jobs, at random.",
     cases: &[(TRIALS, trials)],
 };
 
@@ -124,11 +127,25 @@ fn trial(
     mounts: Option<&OwnMounts>,
 ) -> Result<()> {
     let started_at = Instant::now();
-    let plan = Plan::draw(seed, mounts.is_some());
     let mut story = Story::new();
     fs::create_dir_all(own)?;
-    let trial = Trial::begin(runtime, tally, &mut story, own, &plan, mounts);
-    let result = trial.and_then(|trial| trial.run(&plan));
+    let result = match Job::draw(seed) {
+        Some(job) => {
+            let result = job.run(own, &mut story);
+            let counts = tally.of(job.name());
+            counts.times += 1;
+            match &result {
+                Ok(()) => counts.whole += 1,
+                Err(_) => counts.findings += 1,
+            }
+            result
+        }
+        None => {
+            let plan = Plan::draw(seed, mounts.is_some());
+            let trial = Trial::begin(runtime, tally, &mut story, own, &plan, mounts);
+            trial.and_then(|trial| trial.run(&plan))
+        }
+    };
     eprintln!(
         "torture: seed {seed}, {:.1} s: {}",
         started_at.elapsed().as_secs_f64(),
