@@ -9,6 +9,8 @@ use crate::state::lists::Lists;
 use crate::state::maps::Maps;
 use crate::state::matrices::Matrices;
 use crate::state::ordered_maps::OrderedMaps;
+use crate::state::partial_map::PartialMap;
+use crate::state::partial_matrix::PartialMatrix;
 use crate::state::sets::Sets;
 use crate::state::tops::{Score, Tops};
 use crate::state::values::{Layout, Place, VALUES, Value, Values};
@@ -288,6 +290,63 @@ impl Flow {
         counters
     }
 
+    /// Adds a partial state element that is readable under `name`: a map of which each instance of
+    /// [`update_local`](crate::Operators::update_local) has a replica. `merge` adds the second value to the first, in any
+    /// order of the replicas. A checkpoint has it as [`values`](Self::values), entry by entry. Over HTTP each rank answers
+    /// with its replicas, merged.
+    pub fn partial_map<F: Key, V: Value>(
+        &self,
+        name: &str,
+        merge: impl Fn(&mut V, &V) + Send + Sync + 'static,
+    ) -> PartialMap<F, V> {
+        let map = PartialMap::new("partial map", &self.place(), merge);
+        self.add_partial(name, &map);
+        map
+    }
+
+    /// Adds a partial state element that is readable under `name`: a sparse matrix of numbers, of which each instance of
+    /// [`update_local`](crate::Operators::update_local) has a replica, and which is the sum of them. Otherwise as
+    /// [`partial_map`](Self::partial_map).
+    ///
+    /// Online collaborative filtering keeps the ratings of each user in a partitioned matrix, and in a partial one how often
+    /// two items were rated by the same user; a user's recommendations are the product of both (iwo 2.7.2):
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Emit, Flow};
+    ///
+    /// let flow = Flow::new("shop");
+    /// let ratings = flow.matrices::<String, u64>("ratings");
+    /// let together = flow.partial_matrix::<u64, u64>("together");
+    /// let pairs = flow.partial::<u64>("pairs");
+    /// let given = [("ann", 1), ("ann", 2), ("ben", 1), ("ben", 2), ("ben", 3), ("cat", 1)];
+    /// flow.source("ratings", Generator::new(move |number| given[number as usize]).limit(6))
+    ///     .map(|(user, item)| (user.to_string(), *item))
+    ///     .key_by(|(user, _)| user.clone())
+    ///     .update("rate", &ratings, |_user, row, (_, item), emit: &mut Emit<(u64, u64)>| {
+    ///         row.iter().for_each(|(other, _)| emit(&(*item, *other)));
+    ///         row.set(item, 1.0);
+    ///     })
+    ///     .update_local("pair", &together, |together, (item, other), emit: &mut Emit<u64>| {
+    ///         together.add(item, other, 1.0);
+    ///         together.add(other, item, 1.0);
+    ///         emit(item);
+    ///     })
+    ///     .fold_local(&pairs, |count, _| *count += 1);
+    /// flow.run()?.join()?;
+    /// assert_eq!(pairs.merged(), 4);
+    /// assert_eq!(together.get(&1, &2), 2.0);
+    /// let row = ratings.row(&"cat".to_owned());
+    /// let recommended = together.multiply(row.iter().map(|(item, rating)| (item, *rating)));
+    /// assert_eq!((recommended[&2], recommended[&3]), (2.0, 1.0));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn partial_matrix<R: Key, C: Key>(&self, name: &str) -> PartialMatrix<R, C> {
+        let matrix = PartialMatrix::new(&self.place());
+        self.add_partial(name, &matrix.map);
+        matrix
+    }
+
     fn place(&self) -> Place {
         let ranks = &self.settings.ranks;
         Place {
@@ -296,6 +355,13 @@ impl Flow {
             partitions: self.settings.workers.get(),
             memory: Arc::clone(&self.settings.state_memory),
         }
+    }
+
+    /// Lets readers see a partial element, merged, and checkpoints its replicas.
+    fn add_partial<F: Key, V: Value>(&self, name: &str, map: &PartialMap<F, V>) {
+        self.add_state(name, map.clone());
+        let logged = LoggedElement::new(name, Arc::new(map.values.clone()));
+        self.plan().graph.logged.push(Arc::new(logged));
     }
 
     /// Lets readers and checkpoints see an element.

@@ -11,9 +11,10 @@ use crate::build::flow::Flow;
 use crate::build::operators::Operators;
 use crate::checkpoint::participants::SinkParticipant;
 use crate::sinks::sink::Sink;
-use crate::stage::chain::{Chain, Same};
+use crate::stage::chain::{Chain, Emit, Same};
 use crate::stage::channel::{Channel, ChannelState};
 use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::to_replica::ToReplica;
 use crate::stage::ends::to_rings::{Route, ToAll, ToOne, ToRings};
 use crate::stage::ends::to_sink::{PendingItems, ToSink};
 use crate::stage::ends::to_state::ToState;
@@ -21,6 +22,7 @@ use crate::stage::ring_input::RingInput;
 use crate::stage::row::Row;
 use crate::stage::terminal::{Terminal, WritingInstance};
 use crate::stage::user_code::Label;
+use crate::state::element::PartialElement;
 use crate::state::partial::{Partial, PartialState};
 use crate::time::control_event::WriterId;
 
@@ -90,6 +92,72 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
             step: Arc::clone(&step),
             label: label.clone(),
         })
+    }
+
+    /// Calls `function` for each item, with the instance's replica of a partial state element, such as a
+    /// [`PartialMap`](crate::PartialMap). The function may read and change the replica, and emit results. Items stay in the
+    /// instance that has them: no exchange precedes this. The results begin a stage of their own, named `name`.
+    ///
+    /// Several operators may change one element; each of their instances has a replica. A panic of `function` fails the
+    /// flow, since the replica may be half changed.
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Emit, Flow};
+    ///
+    /// let flow = Flow::new("words");
+    /// let longest = flow.partial_map::<char, String>("longest", |longest, other| {
+    ///     if other.len() > longest.len() {
+    ///         longest.clone_from(other);
+    ///     }
+    /// });
+    /// let changes = flow.partial::<u64>("changes");
+    /// let words = ["an", "apple", "be", "bees", "ant"];
+    /// flow.source("words", Generator::new(move |number| words[number as usize]).limit(5))
+    ///     .update_local("keep", &longest, |longest, word, emit: &mut Emit<u64>| {
+    ///         let first = word.chars().next().unwrap();
+    ///         if longest.get(&first).is_none_or(|present| present.len() < word.len()) {
+    ///             longest.insert(&first, word.to_string());
+    ///             emit(&1);
+    ///         }
+    ///     })
+    ///     .fold_local(&changes, |sum, change| *sum += change);
+    /// let running = flow.run()?;
+    /// running.join()?;
+    /// assert_eq!(longest.get(&'a').as_deref(), Some("apple"));
+    /// // Over HTTP: `/state/words/longest/b`.
+    /// assert_eq!(running.state("longest").and_then(|state| state.get("b")).unwrap(), "bees");
+    /// assert_eq!(changes.merged(), 4);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn update_local<E, O, F>(
+        self,
+        name: &str,
+        element: &E,
+        function: F,
+    ) -> Operators<RingInput<O>, Same>
+    where
+        C::Out: Debug,
+        E: PartialElement,
+        O: Clone + Send + 'static,
+        F: Fn(&mut E::Content<'_>, &C::Out, &mut Emit<'_, O>) + Send + Sync + 'static,
+    {
+        let results = self.flow.channel(name);
+        let channels = [results.clone()];
+        let function = Arc::new(function);
+        let label = self.label("update_local");
+        let flow = self.end(&[&results.state], |writing| {
+            let replica = element.add_replica();
+            ToReplica {
+                element: element.clone(),
+                replica: replica.number,
+                table: replica.table,
+                function: Arc::clone(&function),
+                label: label.clone(),
+                outbox: Outbox::of_channels(writing, &channels),
+            }
+        });
+        flow.stage(name, &results)
     }
 
     /// Ends the graph in a sink.

@@ -48,6 +48,15 @@ impl KeyOwners {
         Ok(self.of_bytes(&self.bytes))
     }
 
+    /// Returns the owner of a replica of a partial element. Ranks, and then partitions, take turns.
+    pub fn of_replica(&self, number: u32) -> Owner {
+        let number = u64::from(number);
+        Owner {
+            rank: (number % self.ranks) as u32,
+            partition: (number / self.ranks % self.partitions) as usize,
+        }
+    }
+
     /// Returns the owner of the key that has these bytes.
     #[inline]
     pub fn of_bytes(&self, key: &[u8]) -> Owner {

@@ -38,5 +38,21 @@ pub trait Element<K>: Clone + Send + Sync + 'static {
     ) -> Option<R>;
 }
 
+/// A partial state element: each instance of an operator has a replica of its own, which
+/// [`update_local`](crate::Operators::update_local) changes. Only this crate implements it.
+pub trait PartialElement: Element<u32> {
+    /// Returns a replica that no instance has.
+    #[doc(hidden)]
+    fn add_replica(&self) -> Replica<Self::Table>;
+}
+
+/// A replica of a partial state element.
+pub struct Replica<T> {
+    /// Unlike those of all other replicas, on all ranks.
+    pub number: u32,
+    /// The table that has the replica, maybe among others.
+    pub table: Arc<Mutex<T>>,
+}
+
 #[cfg(test)]
 mod tests;

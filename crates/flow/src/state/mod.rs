@@ -23,6 +23,8 @@ pub mod ordered;
 pub mod ordered_maps;
 pub mod ordered_values;
 pub mod partial;
+pub mod partial_map;
+pub mod partial_matrix;
 pub mod sets;
 pub mod size;
 pub mod table;

@@ -122,6 +122,21 @@ impl<K: Key, F: Key> Layout<(K, F)> {
     }
 }
 
+impl<F: Key> Layout<(u32, F)> {
+    /// Entries of numbered replicas: all entries of a replica are together.
+    pub const fn of_replicas(kind: &'static str) -> Self {
+        Layout {
+            kind,
+            is_lazy: false,
+            owner_of: |owners, (replica, _)| Ok(owners.of_replica(*replica)),
+            owner_of_bytes: |owners, bytes| {
+                let (replica, _): (u32, F) = decode_key(bytes)?;
+                Ok(owners.of_replica(replica))
+            },
+        }
+    }
+}
+
 impl<K: Key, V: Value> Values<K, V> {
     /// An element at this place.
     pub(crate) fn new(layout: Layout<K>, place: &Place) -> Self {

@@ -260,3 +260,57 @@ fn a_panic_in_an_update_of_a_map_fails_the_flow() {
     let expected = "flow \"numbers\": \"fill/0.update\" panicked: enough of 5";
     assert_eq!(error, expected);
 }
+
+#[test]
+fn the_replicas_of_all_instances_merge_to_the_counts_also_after_a_resume_with_others() {
+    let store = Arc::new(MemoryStore::default());
+    let start = |sources: u64, resume| {
+        let checkpoints = Checkpointing {
+            store: Arc::clone(&store) as _,
+            interval: Some(Duration::from_millis(1)),
+            resume,
+        };
+        let settings = FlowSettings {
+            checkpoints: Some(checkpoints),
+            ..settings(sources as usize, 64)
+        };
+        let flow = Flow::with_settings("numbers", settings);
+        let counts = flow.partial_map::<u64, u64>("counts", |sum, other| *sum += other);
+        let source = |number| {
+            if number % 512 == 0 {
+                thread::sleep(Duration::from_micros(300));
+            }
+            number
+        };
+        flow.source("numbers", Generator::new(source).limit(ITEMS))
+            .boundary("others")
+            .update_local(
+                "count",
+                &counts,
+                |counts, number, emit: &mut Emit<'_, u64>| {
+                    *counts.or_default(&(number % KEYS)) += 1;
+                    emit(number);
+                },
+            )
+            .fold_local(&flow.partial::<u64>("nothing"), |_, _| ());
+        (flow.run().unwrap(), counts)
+    };
+    let mut resume = Resume::Never;
+    for workers in [3, 1, 2] {
+        let (running, _) = start(workers, resume);
+        let kept = || running.checkpoints().unwrap().kept;
+        wait_until("checkpoints are stored", || kept() > 3);
+        drop(running);
+        resume = Resume::Always;
+    }
+    let (running, counts) = start(4, resume);
+    running.join().unwrap();
+    assert_eq!(counts.get(&7), Some(ITEMS / KEYS));
+    let merged: BTreeMap<u64, u64> = counts.merged().into_iter().collect();
+    let expected = (0..KEYS).map(|key| (key, ITEMS / KEYS));
+    assert_eq!(merged, expected.collect());
+    let state = running.state("counts").unwrap();
+    assert_eq!(state.get("7"), Some(json!(ITEMS / KEYS)));
+    assert_eq!(state.keys(100).len(), KEYS as usize);
+    assert_eq!(running.elements()[0].kind, "partial map");
+}

@@ -14,6 +14,7 @@ pub mod to_owner;
 pub mod to_panes;
 pub mod to_rank;
 pub mod to_ranks;
+pub mod to_replica;
 pub mod to_rings;
 pub mod to_sink;
 pub mod to_state;

@@ -3,6 +3,7 @@
 mod collections;
 mod contents;
 mod numbers;
+mod replicas;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
