@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 use std::{iter, slice};
 
 use millstream_base::key::{decode_key, encode_key};
@@ -20,6 +21,9 @@ use crate::windows::Key;
 /// Buckets of a table that the hand passes while the table is locked.
 const BUCKETS_AT_ONCE: usize = 1024;
 
+/// The pause before the next try to let values leave memory, while too few can.
+const RELIEF_PAUSE: Duration = Duration::from_millis(50);
+
 /// Checkpoints that are noted until look-ups find their changes; beyond it, the last one takes the place of others.
 const WRITTEN_MAX: usize = 16;
 
@@ -31,8 +35,8 @@ pub(super) struct Visible {
     written: VecDeque<(u64, Vec<u64>)>,
     /// The last checkpoint whose changes all look-ups find; 0 for those of earlier runs.
     checkpoint: u64,
-    /// The last checkpoint at which too few values could leave.
-    exhausted: Option<u64>,
+    /// The last checkpoint and time at which too few values could leave.
+    exhausted: Option<(u64, Instant)>,
 }
 
 impl<K: Key, V: Value> Values<K, V> {
@@ -117,9 +121,11 @@ impl<K: Key, V: Value> Shared<K, V> {
         self.loading.get().is_some() && self.tables.iter().any(|table| table.lock().is_cold())
     }
 
-    /// Loads the keys that stages wait for.
+    /// Loads the keys that stages wait for, and lets values leave memory.
     fn load_wanted(&self, loading: &Loading) -> Result<(), BoxError> {
-        while loading.wait_wanted() {
+        let mut pause = None;
+        while loading.wait(pause) {
+            self.relieve();
             for table in &self.tables {
                 let taken = { table.lock().take_wanted() };
                 let Some((wanted, lookup)) = taken else {
@@ -131,11 +137,12 @@ impl<K: Key, V: Value> Shared<K, V> {
                     return Ok(());
                 }
                 let values = values?;
-                // Before they are loaded, so that stages find them.
-                self.relieve();
+                // Nothing leaves before the stages are woken, so that they find the values.
                 table.lock().load(lookup, iter::zip(wanted, values));
                 loading.wake();
             }
+            // Look-ups find the changes of a complete checkpoint soon, and the flow may be silent from now on.
+            pause = self.memory.is_exceeded().then_some(RELIEF_PAUSE);
         }
         Ok(())
     }
@@ -225,14 +232,14 @@ impl<K: Key, V: Value> Shared<K, V> {
             loading.fail(&error);
             return;
         }
-        if visible.exhausted == Some(visible.checkpoint) {
+        if visible.is_exhausted() {
             return;
         }
         for (table, (entries, bytes)) in iter::zip(&self.tables, sizes) {
             let share = u128::from(entries * bytes) * u128::from(excess) / u128::from(used);
             let wanted = (share as u64).div_ceil(bytes) as usize;
             if !evict(table, visible.checkpoint, loading, wanted) {
-                visible.exhausted = Some(visible.checkpoint);
+                visible.exhausted = Some((visible.checkpoint, Instant::now()));
             }
         }
         let sizes = self.tables.iter().map(|table| size(&table.lock()));
@@ -265,6 +272,13 @@ fn evict<K: Key, V: Value>(
 }
 
 impl Visible {
+    /// Whether too few values could leave just now.
+    fn is_exhausted(&self) -> bool {
+        self.exhausted.is_some_and(|(checkpoint, at)| {
+            checkpoint == self.checkpoint && at.elapsed() < RELIEF_PAUSE / 2
+        })
+    }
+
     /// Finds the last checkpoint up to `complete` whose changes look-ups find.
     fn advance(&mut self, complete: u64, loading: &Loading) -> Result<(), BoxError> {
         while let Some((checkpoint, ends)) = self.written.front()

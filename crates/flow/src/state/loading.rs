@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use std::{io, mem};
 
 use parking_lot::{Condvar, Mutex};
@@ -32,6 +33,8 @@ pub struct Loading {
 struct Progress {
     /// A stage wants keys.
     is_wanted: bool,
+    /// A checkpoint is complete.
+    is_complete: bool,
     /// The first error.
     failure: Option<String>,
 }
@@ -61,17 +64,30 @@ impl Loading {
         self.changed.notify_all();
     }
 
-    /// Waits until a table wants keys; `false` when the loader has to end.
-    pub fn wait_wanted(&self) -> bool {
+    /// Tells the loader that a checkpoint is complete, so that values may leave memory.
+    pub fn complete(&self) {
+        self.progress.lock().is_complete = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until a table wants keys, a checkpoint is complete, or `time` has passed, if it is not without a bound; `false`
+    /// when the loader has to end.
+    pub fn wait(&self, time: Option<Duration>) -> bool {
         let mut progress = self.progress.lock();
+        let mut is_over = false;
         loop {
             if progress.failure.is_some() || self.is_stopped.load(Ordering::Relaxed) {
                 return false;
             }
-            if mem::take(&mut progress.is_wanted) {
+            let is_wanted = mem::take(&mut progress.is_wanted);
+            let is_complete = mem::take(&mut progress.is_complete);
+            if is_wanted || is_complete || is_over {
                 return true;
             }
-            self.changed.wait(&mut progress);
+            match time {
+                Some(time) => is_over = self.changed.wait_for(&mut progress, time).timed_out(),
+                None => self.changed.wait(&mut progress),
+            }
         }
     }
 

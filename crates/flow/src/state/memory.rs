@@ -81,6 +81,11 @@ impl UsedMemory {
         self.memory.bytes_max
     }
 
+    /// Whether more is used than the bound.
+    pub fn is_exceeded(&self) -> bool {
+        self.memory.used() > self.memory.bytes_max
+    }
+
     /// Whether values may soon have to leave.
     pub fn is_scarce(&self) -> bool {
         self.memory.used() > self.memory.bytes_max / 4 * 3

@@ -415,6 +415,9 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         self.shared
             .complete
             .fetch_max(checkpoint, Ordering::Relaxed);
+        if let Some(loading) = self.shared.loading.get() {
+            loading.complete();
+        }
     }
 
     fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {

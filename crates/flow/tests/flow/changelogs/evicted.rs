@@ -14,7 +14,7 @@ use super::log::LogStore;
 use super::settings_of;
 use crate::support::{Hand, wait_until};
 
-const KEYS: u64 = 4_000;
+const KEYS: u64 = 2_000;
 
 /// A value is as long as this number repeated, about 100 bytes.
 fn text_of(count: u64) -> String {
@@ -69,7 +69,7 @@ fn all(values: &Values<u64, String>, level: ReadLevel) -> BTreeMap<u64, String> 
     let mut found = BTreeMap::new();
     let mut range = KeyRange::all();
     loop {
-        let page = values.scan(&range, 70, level);
+        let page = values.scan(&range, 500, level);
         for entry in &page.entries {
             let text = entry.value.as_str().unwrap().to_owned();
             assert!(found.insert(entry.key.parse().unwrap(), text).is_none());
@@ -84,13 +84,13 @@ fn all(values: &Values<u64, String>, level: ReadLevel) -> BTreeMap<u64, String> 
 #[test]
 fn values_beyond_the_memory_leave_it_and_come_back() {
     let store = Arc::new(LogStore::default());
-    let memory = Arc::new(StateMemory::new(128 << 10));
+    let memory = Arc::new(StateMemory::new(96 << 10));
     let mut rng = fastrand::Rng::with_seed(7);
     let mut given = Vec::new();
     for run in 0..3 {
         let hand = Hand::default();
         let (running, values) = count(&store, &memory, &hand);
-        for _ in 0..30 {
+        for _ in 0..12 {
             let number = |_| match rng.u32(..10) {
                 0 => 10_000 + rng.u64(..KEYS),
                 _ => rng.u64(..KEYS),
@@ -111,8 +111,8 @@ fn values_beyond_the_memory_leave_it_and_come_back() {
             all(&values, ReadLevel::Committed) == expected
         });
         assert!(!values.is_whole().unwrap(), "values have left");
-        // All values take four times the bound. Those that have changed last cannot leave at once.
-        assert!(memory.used() < memory.bytes_max() * 2, "{}", memory.used());
+        // All values take more than four times the bound. The flow is silent now.
+        wait_until("values have left", || memory.used() <= memory.bytes_max());
         let keys = values.keys(usize::MAX).len();
         assert_eq!(keys, expected.len());
         assert!((0..KEYS).all(|key| values.get(&key) == expected.get(&key).cloned()));

@@ -457,8 +457,9 @@ impl ChangelogReader for MemoryReader {
                 .by_ref()
                 .map(|(key, value)| (key.clone(), value.clone()));
             // Pages may be shorter than they could be.
-            let mut page: Vec<_> = values.take(limit.min(5) + 1).collect();
-            let next = (page.len() > limit.min(5)).then(|| page.pop()).flatten();
+            let limit = limit.min(100);
+            let mut page: Vec<_> = values.take(limit + 1).collect();
+            let next = (page.len() > limit).then(|| page.pop()).flatten();
             ValuePage {
                 values: page,
                 next: next.map(|(key, _)| key),
