@@ -1,5 +1,5 @@
-//! The values of an element that are in its changelog and not in memory. After a restore they are read while the flow runs: those
-//! that are asked for, and the others meanwhile. Where memory is short, clean ones leave it.
+//! The values of an element that are in its changelog and not in memory. After a restore they are read while the flow
+//! runs: those that are asked for, and the others meanwhile. Where memory is short, clean ones leave it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -50,15 +50,14 @@ impl<K: Key, V: Value> Values<K, V> {
     ) -> Result<LoadThreads, BoxError> {
         let loading = Arc::new(Loading::new(reader, waker));
         self.shared.loading.get_or_init(|| Arc::clone(&loading));
-        let mut threads = LoadThreads::new(loading);
+        let mut threads = LoadThreads::new(Arc::clone(&loading));
         let shared = Arc::clone(&self.shared);
         threads.spawn("millstream-load", move |loading| {
             shared.load_wanted(loading)
         })?;
         if scan {
             for table in &self.shared.tables {
-                let loading = self.shared.loading.get().expect("it was set");
-                table.lock().begin_cold(loading);
+                table.lock().begin_cold(&loading);
             }
             let shared = Arc::clone(&self.shared);
             threads.spawn("millstream-scan", move |loading| shared.load_all(loading))?;
@@ -200,6 +199,7 @@ impl<K: Key, V: Value> Shared<K, V> {
                 written.truncate(WRITTEN_MAX);
                 written.push_back((checkpoint, ends));
             }
+            Err(_) if loading.has_stopped() => {}
             Err(error) => loading.fail(&error),
         }
     }
@@ -228,9 +228,11 @@ impl<K: Key, V: Value> Shared<K, V> {
             return;
         }
         let complete = self.complete.load(Ordering::Relaxed);
-        if let Err(error) = visible.advance(complete, loading) {
-            loading.fail(&error);
-            return;
+        match visible.advance(complete, loading) {
+            // The end of the flow has ended the read.
+            Err(_) if loading.has_stopped() => {}
+            Err(error) => return loading.fail(&error),
+            Ok(()) => {}
         }
         if visible.is_exhausted() {
             return;

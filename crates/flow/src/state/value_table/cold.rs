@@ -1,11 +1,11 @@
-//! A table that does not have all values in memory: the others are in the changelog. After a restore they were not read yet;
-//! later, clean ones that were not used for long are *evicted* where memory is short.
+//! A table that does not have all values in memory: the others are in the changelog. After a restore they were not read
+//! yet; later, clean ones that were not used for long are *evicted* where memory is short.
 //!
-//! A key is *known* if the table has a slot for it: it was asked for, or it has changed in this run. A slot may say that the key
-//! has no value. The scan of the changelog *stages* the values of other keys in the order of the log, so that a newer one may
-//! follow; until the scan ends they do not count. A slot leaves only when look-ups that begin find its last change in the
-//! changelog, and all that are under way do, too. So a value that was loaded for an unknown key is the newest one, however late
-//! it comes.
+//! A key is *known* if the table has a slot for it: it was asked for, or it has changed in this run. A slot may say that
+//! the key has no value. The scan of the changelog *stages* the values of other keys in the order of the log, so that a
+//! newer one may follow; until the scan ends they do not count. A slot leaves only when look-ups that begin find its last
+//! change in the changelog, and all that are under way do, too. So a value that was loaded for an unknown key is the
+//! newest one, however late it comes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

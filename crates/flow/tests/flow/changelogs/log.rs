@@ -75,6 +75,10 @@ struct Log {
     committed: Vec<Change>,
     /// By rank and checkpoint.
     prepared: BTreeMap<(u32, u64), Vec<Change>>,
+    /// The places of all that were ever prepared, in the order of the log.
+    places: BTreeMap<(u32, u64), u64>,
+    /// The end of the log.
+    appended: u64,
     /// The number of committed changes that readers find.
     shown: usize,
     /// The values that they find.
@@ -305,6 +309,8 @@ impl Sink<Change> for MemoryLog {
         let open = &self.open;
         let named = self.call("prepare", ["prepare".to_owned()], |log| {
             log.prepared.insert((rank, checkpoint), open.clone());
+            log.places.insert((rank, checkpoint), log.appended);
+            log.appended += 1;
             let of_rank = log.prepared.keys().filter(|(of, _)| *of == rank);
             of_rank
                 .map(|(_, checkpoint)| *checkpoint)
@@ -468,19 +474,21 @@ impl ChangelogReader for MemoryReader {
     }
 
     fn ends(&self, _is_stopped: &AtomicBool) -> Result<Vec<u64>, BoxError> {
-        Ok(self.with_log(|log| {
-            let prepared: usize = log.prepared.values().map(Vec::len).sum();
-            vec![(log.committed.len() + prepared) as u64]
-        }))
+        Ok(self.with_log(|log| vec![log.appended]))
     }
 
-    fn is_stable(&self, ends: &[u64], _is_stopped: &AtomicBool) -> Result<bool, BoxError> {
+    fn is_stable(&self, ends: &[u64], is_stopped: &AtomicBool) -> Result<bool, BoxError> {
+        if is_stopped.load(Ordering::Relaxed) {
+            return Err("the read was stopped".into());
+        }
         Ok(self.with_log(|log| {
             log.asked += 1;
-            if log.asked % 2 == 0 {
+            let mut open = log.prepared.keys().map(|it| log.places[it]);
+            let is_stable = open.all(|place| place >= ends[0]) && log.asked % 2 == 0;
+            if is_stable {
                 log.show();
             }
-            log.shown as u64 >= ends[0]
+            is_stable
         }))
     }
 }
