@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use millstream_base::{KeyRange, Offset, partition_of_key};
 use millstream_client::{
-    Client, ClientError, Consumer, ConsumerConfig, Decompressor, Isolation, KeyRecord,
-    ResponseError, Start, TopicPartition,
+    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Decompressor, Isolation,
+    KeyRecord, ResponseError, Start, TopicPartition,
 };
 use millstream_flow::{BoxError, ChangelogReader, RestoreChange, ValuePage};
 use tokio::time::{sleep, timeout};
@@ -160,7 +160,17 @@ impl ServerReader {
         let mut page = ValuePage::default();
         let mut bytes = 0;
         let mut scan = self.client.keyed(&self.stream).scan(range.clone());
-        while let Some(entry) = scan.next().await? {
+        let mut outage = Outage::new(self.client.config());
+        loop {
+            let entry = match scan.next().await {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(error) => {
+                    outage.wait(error).await?;
+                    continue;
+                }
+            };
+            outage.since = None;
             if page.values.len() == limit || bytes > PAGE_BYTES_MAX {
                 page.next = Some(entry.key.to_vec());
                 break;
@@ -176,7 +186,13 @@ impl ServerReader {
     async fn ends_of(&self, isolation: Isolation) -> Result<Vec<u64>, BoxError> {
         let places = self.partitions.iter().map(|(place, _)| place);
         let asked = at_all(places.clone(), Start::Latest);
-        let ends = self.client.offsets(&asked, isolation).await?;
+        let mut outage = Outage::new(self.client.config());
+        let ends = loop {
+            match self.client.offsets(&asked, isolation).await {
+                Ok(ends) => break ends,
+                Err(error) => outage.wait(error).await?,
+            }
+        };
         Ok(places
             .map(|it| ends.get(it).map_or(0, |end| end.0))
             .collect())
@@ -205,26 +221,51 @@ impl ServerReader {
         Ok(found.newest.value.to_vec())
     }
 
-    /// Looks up keys, again while no server answers, for as long as a consumer tries.
+    /// Looks up keys, again while no server answers.
     async fn look_up(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<KeyRecord>>, ClientError> {
-        let config = self.client.config();
         let keyed = self.client.keyed(&self.stream);
-        let mut lost_since = None;
+        let mut outage = Outage::new(self.client.config());
         loop {
-            let error = match keyed.get_many_records(keys).await {
-                Err(error) if is_passing(&error) => error,
+            match keyed.get_many_records(keys).await {
+                Err(error) => outage.wait(error).await?,
                 found => return found,
-            };
-            let retry_for = match error.is_unknown_stream() {
-                true => config.unknown_timeout,
-                false => config.request_timeout,
-            };
-            let since: &mut Instant = lost_since.get_or_insert_with(Instant::now);
-            if since.elapsed() >= retry_for {
-                return Err(error);
             }
-            sleep(config.backoff).await;
         }
+    }
+}
+
+/// The time without an answer of the server. Reads are tried again for as long as a consumer tries.
+struct Outage<'a> {
+    config: &'a ClientConfig,
+    since: Option<Instant>,
+}
+
+impl Outage<'_> {
+    fn new(config: &ClientConfig) -> Outage<'_> {
+        Outage {
+            config,
+            since: None,
+        }
+    }
+
+    /// Waits before the next try.
+    ///
+    /// # Errors
+    /// With `error`, if another try would fail, too, or the outage is too long.
+    async fn wait(&mut self, error: ClientError) -> Result<(), ClientError> {
+        // Damaged records stay as they are, although Kafka's clients read them again.
+        let is_passing =
+            error.is_retriable() && error.response_error() != Some(ResponseError::CorruptMessage);
+        let retry_for = match error.is_unknown_stream() {
+            true => self.config.unknown_timeout,
+            false => self.config.request_timeout,
+        };
+        let since = self.since.get_or_insert_with(Instant::now);
+        if !is_passing || since.elapsed() >= retry_for {
+            return Err(error);
+        }
+        sleep(self.config.backoff).await;
+        Ok(())
     }
 }
 
@@ -270,11 +311,6 @@ impl ChangelogReader for ServerReader {
         let stable = self.wait(is_stopped, self.ends_of(Isolation::Committed))?;
         Ok(stable.iter().zip(ends).all(|(stable, end)| stable >= end))
     }
-}
-
-/// Whether a look-up may succeed later. Damaged records stay as they are, although Kafka's clients read them again.
-fn is_passing(error: &ClientError) -> bool {
-    error.is_retriable() && error.response_error() != Some(ResponseError::CorruptMessage)
 }
 
 /// Waits for `work`; gives it up and returns `None` if `is_stopped` is set before.
