@@ -3,6 +3,7 @@
 mod cost;
 mod counting;
 mod edits;
+mod elements;
 mod flink;
 mod path;
 mod recovery;
@@ -17,6 +18,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
     cases: &[
         (path::PATH, path::path),
         (throughput::THROUGHPUT, throughput::throughput),
+        (elements::ELEMENTS, elements::elements),
         (cost::COST, cost::cost),
         (recovery::RECOVERY, recovery::recovery),
     ],

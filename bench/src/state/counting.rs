@@ -22,10 +22,10 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 /// The state element.
 pub const COUNTS: &str = "counts";
 
-const FLOW: &str = "clicks";
+pub const FLOW: &str = "clicks";
 
 /// Scatters numbers: 2^64 divided by the golden ratio.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The events of a flow.
 #[derive(Debug, Clone, Copy)]
