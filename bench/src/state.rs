@@ -7,6 +7,7 @@ mod elements;
 mod flink;
 mod path;
 mod recovery;
+mod scarce;
 mod throughput;
 
 use crate::benchmark::Benchmark;
@@ -21,11 +22,13 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (elements::ELEMENTS, elements::elements),
         (cost::COST, cost::cost),
         (recovery::RECOVERY, recovery::recovery),
+        (scarce::SCARCE, scarce::scarce),
     ],
 };
 
 /// The work of child processes.
-pub const TASKS: [Entry; 2] = [
+pub const TASKS: [Entry; 3] = [
     Entry::of::<recovery::Run>(),
     Entry::of::<recovery::Resumed>(),
+    Entry::of::<scarce::Count>(),
 ];

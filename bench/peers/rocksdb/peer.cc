@@ -1,10 +1,13 @@
-// RocksDB as a table of keys: fills it, or gets keys from it.
+// RocksDB as a table of keys: fills it, gets keys from it, or updates keys of it.
 //
 //     peer fill FOLDER KEYS
 //     peer get FOLDER NUMBERS THREADS CACHE_BYTES GROUP
+//     peer update FOLDER KEYS SECONDS THREADS CACHE_BYTES GROUP
 //
 // `get` reads the numbers of keys from a file of u64. The first half warms up, the second one is measured. It prints one line of
-// JSON. GROUP is the file by which a process joins the group that limits its memory.
+// JSON. `update` reads, changes and writes random keys, in each thread others, for some seconds to warm up and for as many that are
+// measured. There is no write-ahead log: changes are flushed each second, as by checkpoints of Flink.
+// GROUP is the file by which a process joins the group that limits its memory.
 
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
@@ -13,14 +16,18 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -131,8 +138,68 @@ std::vector<double> get_all(rocksdb::DB *db, const uint64_t *numbers, size_t cou
     return micros;
 }
 
-void get(const std::string &folder, const std::string &path, size_t threads, size_t cache_bytes, const std::string &group) {
+void join(const std::string &group) {
     if (!(std::ofstream(group) << 0 << std::flush)) fail("cannot join the group of " + group);
+}
+
+// Adds one to the count with which the values of random keys begin, until the time is over. Each thread has keys of its own. Returns
+// how many were updated.
+uint64_t update_all(rocksdb::DB *db, uint64_t keys, Clock::time_point until, uint64_t threads, uint64_t seed) {
+    std::atomic<uint64_t> updates = 0;
+    std::vector<std::thread> running;
+    for (uint64_t thread = 0; thread < threads; ++thread) {
+        running.emplace_back([&updates, db, keys, until, threads, seed, thread] {
+            rocksdb::WriteOptions unlogged;
+            unlogged.disableWAL = true;
+            std::string value;
+            for (uint64_t place = seed + thread; Clock::now() < until; place += threads) {
+                const uint64_t number = ((place * SPREAD) >> 20) % (keys / threads) * threads + thread;
+                check(db->Get({}, slice(key_of(number)), &value));
+                if (value.size() != VALUE_BYTES) fail("key " + std::to_string(number) + " has another value");
+                uint64_t count;
+                std::memcpy(&count, value.data(), sizeof count);
+                ++count;
+                std::memcpy(value.data(), &count, sizeof count);
+                check(db->Put(unlogged, slice(key_of(number)), value));
+                ++updates;
+            }
+        });
+    }
+    for (auto &thread : running) thread.join();
+    return updates;
+}
+
+void update(const std::string &folder, uint64_t keys, uint64_t seconds, uint64_t threads, size_t cache_bytes, const std::string &group) {
+    join(group);
+    rocksdb::DB *opened = nullptr;
+    rocksdb::Options updated = options(cache_bytes);
+    updated.write_buffer_size = cache_bytes / 4;
+    check(rocksdb::DB::Open(updated, folder, &opened));
+    std::unique_ptr<rocksdb::DB> db(opened);
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool is_over = false;
+    std::thread flushes([&] {
+        std::unique_lock lock(mutex);
+        while (!ended.wait_for(lock, std::chrono::seconds(1), [&] { return is_over; })) check(db->Flush({}));
+    });
+    const uint64_t seed = static_cast<uint64_t>(std::time(nullptr)) << 24;
+    const auto time = std::chrono::seconds(seconds);
+    update_all(db.get(), keys, Clock::now() + time, threads, seed);
+    const auto begin = Clock::now();
+    const uint64_t updates = update_all(db.get(), keys, begin + time, threads, seed + (1 << 23));
+    const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+    {
+        std::lock_guard lock(mutex);
+        is_over = true;
+    }
+    ended.notify_all();
+    flushes.join();
+    std::printf("{\"updates\":%llu,\"seconds\":%f}\n", static_cast<unsigned long long>(updates), took);
+}
+
+void get(const std::string &folder, const std::string &path, size_t threads, size_t cache_bytes, const std::string &group) {
+    join(group);
     rocksdb::DB *opened = nullptr;
     check(rocksdb::DB::OpenForReadOnly(options(cache_bytes), folder, &opened));
     std::unique_ptr<rocksdb::DB> db(opened);
@@ -154,7 +221,11 @@ int main(int count, char **words) {
         fill(words[2], std::strtoull(words[3], nullptr, 10));
     } else if (order == "get" && count == 7) {
         get(words[2], words[3], std::strtoull(words[4], nullptr, 10), std::strtoull(words[5], nullptr, 10), words[6]);
+    } else if (order == "update" && count == 8) {
+        const auto number = [&](int place) { return std::strtoull(words[place], nullptr, 10); };
+        update(words[2], number(3), number(4), number(5), number(6), words[7]);
     } else {
-        fail("peer fill FOLDER KEYS, or peer get FOLDER NUMBERS THREADS CACHE_BYTES GROUP");
+        fail("peer fill FOLDER KEYS, peer get FOLDER NUMBERS THREADS CACHE_BYTES GROUP, or peer update FOLDER KEYS UPDATES THREADS "
+             "CACHE_BYTES GROUP");
     }
 }

@@ -71,12 +71,14 @@ impl child::Task for Run {
         let log = Log::open(LogConfig::new(&self.dir))?;
         let checkpoints = checkpoints(&log, self.interval, Resume::Never);
         let (running, counts) = load(self.keys).start(Some(checkpoints), || {})?;
-        wait_until("the last key is counted", || {
+        wait_until("the last key is counted", WAIT_MAX, || {
             counts.get(&(self.keys - 1)).is_some()
         })?;
         let kept = || running.checkpoints().unwrap_or_default().kept;
         let first = kept();
-        wait_until("there are checkpoints", || kept() >= first + CHECKPOINTS)?;
+        wait_until("there are checkpoints", WAIT_MAX, || {
+            kept() >= first + CHECKPOINTS
+        })?;
         report(&kept())?;
         loop {
             sleep(WAIT_MAX);
@@ -101,7 +103,9 @@ impl child::Task for Resumed {
             is_restored(0) && is_restored(self.keys - 1),
             "keys are missing after the recovery"
         );
-        wait_until("there is an event", || FIRST_EVENT.get().is_some())?;
+        wait_until("there is an event", WAIT_MAX, || {
+            FIRST_EVENT.get().is_some()
+        })?;
         let first_event = FIRST_EVENT.get().context("there is an event")?;
         report(&Recovered {
             opened_s,
@@ -195,10 +199,10 @@ fn restore_by_hand(dir: &std::path::Path) -> Result<(usize, u64)> {
     Ok((values.len(), changes))
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
+pub fn wait_until(what: &str, time_max: Duration, condition: impl Fn() -> bool) -> Result<()> {
     let started_at = Instant::now();
     while !condition() {
-        ensure!(started_at.elapsed() < WAIT_MAX, "not in time: {what}");
+        ensure!(started_at.elapsed() < time_max, "not in time: {what}");
         sleep(LOOK_EVERY);
     }
     Ok(())

@@ -1,0 +1,247 @@
+//! Updates of state that is four times as large as the memory of its process, beside RocksDB.
+//!
+//! The kernel limits the memory of each side, including the system's cache of its files.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use millstream_base::ByteSize;
+use millstream_flow::sources::Generator;
+use millstream_flow::{Flow, FlowSettings, Resume};
+use millstream_log::{Log, LogConfig};
+use millstream_testing::command;
+use serde::{Deserialize, Serialize};
+
+use super::counting::{FLOW, INSTANCES, INTERVAL, SPREAD, checkpoints};
+use super::recovery::wait_until;
+use crate::child::{self, Working, report};
+use crate::folder::Folder;
+use crate::measure::{Bench, rounds_of};
+use crate::memory_group::MemoryGroup;
+use crate::project::{build_peer, is_built, peer};
+use crate::report::{Better, Case};
+
+pub const SCARCE: &str = "scarce-memory";
+
+/// How many times the keys and values are as large as the memory.
+const TIMES: u64 = 4;
+
+/// The bytes of a key and its value, as RocksDB has them.
+const ENTRY_BYTES: u64 = 8 + 8 + TEXT_BYTES as u64;
+
+/// The bytes of a value's text.
+const TEXT_BYTES: usize = 100;
+
+/// The least memory: a quick run has few keys.
+const MEMORY_MIN: u64 = 256 << 20;
+
+/// The least part of RocksDB's rate.
+const TARGET: f64 = 1.0;
+
+/// The state is filled within this time.
+const FILL_MAX: Duration = Duration::from_secs(300);
+
+/// How often each side is measured: a round takes long.
+const ROUNDS: usize = 3;
+
+/// The program that `bench/peers/setup.sh` builds.
+const ROCKSDB: &str = "rocksdb/peer";
+
+/// The child process whose flow counts: each key once, then keys at random.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Count {
+    dir: PathBuf,
+    keys: u64,
+    pool: u64,
+    work: Work,
+    /// `None` without a limit of memory.
+    group: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Work {
+    /// Counts each key.
+    Fill,
+    /// Goes on for a time, and is measured for the same time then.
+    Update(Duration),
+}
+
+/// The figures of a run, as both sides print them.
+#[derive(Debug, Deserialize, Serialize)]
+struct Ran {
+    updates: u64,
+    seconds: f64,
+}
+
+/// A count, and a text that makes the value as large as others.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Counted {
+    count: u64,
+    text: String,
+}
+
+/// Returns the key of an event.
+fn key_of(number: u64, keys: u64) -> u64 {
+    match number < keys {
+        true => number,
+        false => (number.wrapping_mul(SPREAD) >> 20) % keys,
+    }
+}
+
+impl child::Task for Count {
+    const NAME: &'static str = "state/scarce-memory";
+
+    fn run(self) -> Result<()> {
+        static EVENTS: AtomicU64 = AtomicU64::new(0);
+        let events = || EVENTS.load(Ordering::Relaxed);
+        self.group.as_deref().map_or(Ok(()), MemoryGroup::join)?;
+        let log = Log::open(LogConfig::with_pool(&self.dir, ByteSize(self.pool)))?;
+        let resume = match self.work {
+            Work::Fill => Resume::Never,
+            Work::Update(_) => Resume::Always,
+        };
+        let settings = FlowSettings {
+            workers: NonZeroUsize::new(INSTANCES as usize).expect("there are instances"),
+            checkpoints: Some(checkpoints(&log, INTERVAL, resume)),
+            ..FlowSettings::default()
+        };
+        let flow = Flow::with_settings(FLOW, settings);
+        let counts = flow.values::<u64, Counted>("counts");
+        let keys = self.keys;
+        let source = |instance| {
+            Generator::new(move |number| {
+                EVENTS.fetch_add(1, Ordering::Relaxed);
+                key_of(number * INSTANCES + instance, keys)
+            })
+        };
+        flow.sources("events", (0..INSTANCES).map(source).collect::<Vec<_>>())
+            .key_by(|key| *key)
+            .fold("count", &counts, |counted, _| {
+                counted.count += 1;
+                if counted.text.is_empty() {
+                    counted.text = "a".repeat(TEXT_BYTES);
+                }
+            });
+        let running = flow.run()?;
+        let kept = || running.checkpoints().unwrap_or_default().kept;
+        let ran = match self.work {
+            Work::Fill => {
+                let begin = Instant::now();
+                wait_until("each key is counted", FILL_MAX, || events() > keys)?;
+                let first = kept();
+                wait_until("there are checkpoints", FILL_MAX, || kept() > first + 2)?;
+                Ran {
+                    updates: events(),
+                    seconds: begin.elapsed().as_secs_f64(),
+                }
+            }
+            Work::Update(time) => {
+                sleep(time);
+                let (before, begin) = (events(), Instant::now());
+                sleep(time);
+                Ran {
+                    updates: events() - before,
+                    seconds: begin.elapsed().as_secs_f64(),
+                }
+            }
+        };
+        for key in [0, keys / 2, keys - 1] {
+            ensure!(counts.get(&key).is_some(), "key {key} is missing");
+        }
+        ensure!(!running.is_finished(), "the flow has failed");
+        report(&ran)
+    }
+}
+
+pub fn scarce(bench: &Bench) -> Result<Vec<Case>> {
+    let keys = bench.size(9_000_000, 20_000);
+    let time = bench.size(Duration::from_secs(8), Duration::from_millis(300));
+    let memory = (keys * ENTRY_BYTES / TIMES).max(MEMORY_MIN);
+    // A quick run changes nothing outside of its folder.
+    let group = match bench.is_quick() {
+        true => None,
+        false => match MemoryGroup::create(ByteSize(memory)) {
+            Ok(group) => Some(group),
+            Err(error) => {
+                eprintln!("bench: {SCARCE} left out: memory cannot be limited: {error:#}");
+                return Ok(Vec::new());
+            }
+        },
+    };
+    let entry = group.as_ref().map(MemoryGroup::entry);
+    let folder = bench.folder(SCARCE, 8 << 30)?;
+    let dir = folder.path().join("log");
+    let count = |work, group| -> Result<Ran> {
+        let task = Count {
+            dir: dir.clone(),
+            keys,
+            pool: memory / 4,
+            work,
+            group,
+        };
+        Working::start(&task)?.hear()
+    };
+    count(Work::Fill, None)?;
+    let rocksdb = RocksDb::filled(bench, keys)?;
+    let sides = 1 + usize::from(rocksdb.is_some());
+    let rounds = rounds_of(bench.size(ROUNDS, 1), sides, |side| {
+        bench.settle_disk();
+        match &rocksdb {
+            Some(rocksdb) if side == 1 => rocksdb.count(keys, time, memory, entry.as_deref()),
+            _ => count(Work::Update(time), entry.clone()),
+        }
+    })?;
+    let rates = |ran: &[Ran]| -> Vec<f64> {
+        let rate = |ran: &Ran| ran.updates as f64 / 1e3 / ran.seconds;
+        ran.iter().map(rate).collect()
+    };
+    let case = Case::new(SCARCE, "k updates/s", Better::Higher, rates(&rounds[0]))
+        .detail("memory_mib", memory as f64 / f64::from(1 << 20));
+    Ok(vec![match rounds.get(1) {
+        Some(rocksdb) => case.by_hand(rates(rocksdb)).target(TARGET),
+        None => case,
+    }])
+}
+
+/// RocksDB with the same keys, and values of the same size.
+struct RocksDb {
+    folder: Folder,
+}
+
+impl RocksDb {
+    /// Fills it, if it is built. A quick run goes without it.
+    fn filled(bench: &Bench, keys: u64) -> Result<Option<RocksDb>> {
+        if bench.is_quick() {
+            return Ok(None);
+        }
+        build_peer("rocksdb");
+        if !is_built(ROCKSDB, "RocksDB") {
+            return Ok(None);
+        }
+        let folder = bench.folder("rocksdb", 8 << 30)?;
+        let filled = command(peer(ROCKSDB))
+            .arg("fill")
+            .arg(folder.path())
+            .arg(keys.to_string())
+            .status()?;
+        ensure!(filled.success(), "RocksDB was not filled: {filled}");
+        Ok(Some(RocksDb { folder }))
+    }
+
+    fn count(&self, keys: u64, time: Duration, memory: u64, group: Option<&Path>) -> Result<Ran> {
+        let output = command(peer(ROCKSDB))
+            .arg("update")
+            .arg(self.folder.path())
+            .args([keys, time.as_secs(), INSTANCES, memory / 4].map(|number| number.to_string()))
+            .args(group)
+            .stderr(Stdio::inherit())
+            .output()?;
+        ensure!(output.status.success(), "RocksDB: {}", output.status);
+        serde_json::from_slice(&output.stdout).context("RocksDB printed something else")
+    }
+}
