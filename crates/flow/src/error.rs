@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_exchange::ExchangeError;
 
@@ -122,6 +123,18 @@ pub enum FlowError {
         flow: String,
         /// The second operator.
         operator: String,
+    },
+    /// A state element that cannot have the lifetime.
+    #[error("flow \"{flow}\": state \"{element}\" cannot have a lifetime of {lifetime:?}: {why}")]
+    Lifetime {
+        /// The flow.
+        flow: String,
+        /// The name of the state element.
+        element: String,
+        /// The lifetime.
+        lifetime: Duration,
+        /// The reason, and the remedy.
+        why: &'static str,
     },
     /// Two stages, two state elements, or two sinks of one name.
     #[error("flow \"{flow}\" has two elements named \"{name}\"; rename one")]

@@ -1,9 +1,11 @@
 //! The state elements that are partitioned by key.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::build::flow::Flow;
 use crate::checkpoint::logged_element::LoggedElement;
+use crate::error::FlowError;
 use crate::state::counters::Counters;
 use crate::state::lists::Lists;
 use crate::state::maps::Maps;
@@ -13,6 +15,7 @@ use crate::state::partial_map::PartialMap;
 use crate::state::partial_matrix::PartialMatrix;
 use crate::state::sets::Sets;
 use crate::state::tops::{Score, Tops};
+use crate::state::value_table::LifetimeSpec;
 use crate::state::values::{Layout, Place, VALUES, Value, Values};
 use crate::state::vectors::Vectors;
 use crate::windows::Key;
@@ -22,7 +25,7 @@ impl Flow {
     /// where the store of checkpoints has [changelogs](crate::Checkpoints::changelog), only the keys that have changed
     /// since the checkpoint before.
     pub fn values<K: Key, V: Value>(&self, name: &str) -> Values<K, V> {
-        let values = Values::new(Layout::of_keys(VALUES), &self.place());
+        let values = Values::new(Layout::of_keys(VALUES), &self.place(name));
         self.add_values(name, &values);
         values
     }
@@ -60,7 +63,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn maps<K: Key, F: Key, V: Value>(&self, name: &str) -> Maps<K, F, V> {
-        let maps = Maps::new(&self.place());
+        let maps = Maps::new(&self.place(name));
         self.add_values(name, &maps.values);
         maps
     }
@@ -94,7 +97,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn ordered_maps<K: Key, F: Key, V: Value>(&self, name: &str) -> OrderedMaps<K, F, V> {
-        let ordered = OrderedMaps::new(&self.place());
+        let ordered = OrderedMaps::new(&self.place(name));
         self.add_values(name, &ordered.maps.values);
         ordered
     }
@@ -125,7 +128,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn lists<K: Key, V: Value>(&self, name: &str) -> Lists<K, V> {
-        let lists = Lists::new(&self.place());
+        let lists = Lists::new(&self.lasting_place(name));
         self.add_values(name, &lists.values);
         lists
     }
@@ -157,7 +160,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn vectors<K: Key>(&self, name: &str) -> Vectors<K> {
-        let vectors = Vectors::new(&self.place());
+        let vectors = Vectors::new(&self.place(name));
         self.add_values(name, &vectors.values);
         vectors
     }
@@ -189,7 +192,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn matrices<R: Key, C: Key>(&self, name: &str) -> Matrices<R, C> {
-        let matrices = Matrices::new(&self.place());
+        let matrices = Matrices::new(&self.place(name));
         self.add_values(name, &matrices.maps.values);
         matrices
     }
@@ -225,7 +228,7 @@ impl Flow {
         name: &str,
         count: usize,
     ) -> Tops<K, S, T> {
-        let tops = Tops::new(count, &self.place());
+        let tops = Tops::new(count, &self.place(name));
         self.add_values(name, &tops.values);
         tops
     }
@@ -254,7 +257,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn sets<K: Key, T: Key>(&self, name: &str) -> Sets<K, T> {
-        let sets = Sets::new(&self.place());
+        let sets = Sets::new(&self.place(name));
         self.add_values(name, &sets.maps.values);
         sets
     }
@@ -285,7 +288,7 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn counters<K: Key>(&self, name: &str) -> Counters<K> {
-        let counters = Counters::new(&self.place());
+        let counters = Counters::new(&self.place(name));
         self.add_values(name, &counters.values);
         counters
     }
@@ -299,7 +302,7 @@ impl Flow {
         name: &str,
         merge: impl Fn(&mut V, &V) + Send + Sync + 'static,
     ) -> PartialMap<F, V> {
-        let map = PartialMap::new("partial map", &self.place(), merge);
+        let map = PartialMap::new("partial map", &self.lasting_place(name), merge);
         self.add_partial(name, &map);
         map
     }
@@ -342,14 +345,53 @@ impl Flow {
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn partial_matrix<R: Key, C: Key>(&self, name: &str) -> PartialMatrix<R, C> {
-        let matrix = PartialMatrix::new(&self.place());
+        let matrix = PartialMatrix::new(&self.lasting_place(name));
         self.add_partial(name, &matrix.map);
         matrix
     }
 
-    fn place(&self) -> Place {
-        let ranks = &self.settings.ranks;
+    /// The place of an element whose entries live for ever.
+    fn lasting_place(&self, name: &str) -> Place {
+        self.refuse_lifetime(name);
         Place {
+            lifetime: None,
+            ..self.place(name)
+        }
+    }
+
+    /// Notes a fault if the element is to have a lifetime, since its kind cannot.
+    pub(super) fn refuse_lifetime(&self, name: &str) {
+        if let Some(lifetime) = self.lifetime {
+            self.note_lifetime(
+                name,
+                lifetime,
+                "only values, counters, vectors, tops, maps, ordered maps, sets and matrices can; add it by a handle of the flow without a lifetime",
+            );
+        }
+    }
+
+    fn note_lifetime(&self, name: &str, lifetime: Duration, why: &'static str) {
+        let fault = FlowError::Lifetime {
+            flow: self.name(),
+            element: name.to_owned(),
+            lifetime,
+            why,
+        };
+        self.plan().faults.push(fault);
+    }
+
+    fn place(&self, name: &str) -> Place {
+        let ranks = &self.settings.ranks;
+        if let Some(zero) = self.lifetime.filter(Duration::is_zero) {
+            self.note_lifetime(
+                name,
+                zero,
+                "nothing would stay; let it be a millisecond at least",
+            );
+        }
+        let clock = &self.settings.clock;
+        Place {
+            lifetime: self.lifetime.map(|it| LifetimeSpec::new(clock, it)),
             rank: ranks.rank(),
             ranks: ranks.count(),
             partitions: self.settings.workers.get(),

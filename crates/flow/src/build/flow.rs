@@ -3,6 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -19,6 +20,8 @@ use crate::run::settings::FlowSettings;
 pub struct Flow {
     pub(crate) settings: Arc<FlowSettings>,
     plan: Arc<Mutex<Plan>>,
+    /// Of the state elements that are added by this handle; `None` for ever.
+    pub(super) lifetime: Option<Duration>,
 }
 
 impl Flow {
@@ -33,12 +36,54 @@ impl Flow {
         Flow {
             settings: Arc::new(settings),
             plan: Arc::new(Mutex::new(plan)),
+            lifetime: None,
         }
     }
 
     /// Returns the flow's name.
     pub fn name(&self) -> String {
         self.plan().graph.name.clone()
+    }
+
+    /// Returns another handle of the flow, which adds state elements with a lifetime: an entry that was not changed for so long
+    /// is absent, as if it had been removed. Functions, readers and checkpoints do not see it, and it leaves memory and the
+    /// changelog. In Flink it is the time-to-live of state.
+    ///
+    /// Each entry of [`maps`](Self::maps), [`ordered_maps`](Self::ordered_maps), [`sets`](Self::sets) and
+    /// [`matrices`](Self::matrices) has a time of its own; of the other elements each key. It begins anew with each change: a
+    /// call of an [`update`](crate::Keyed::update) of [`values`](Self::values), [`counters`](Self::counters),
+    /// [`vectors`](Self::vectors) and [`tops`](Self::tops) is one, whatever it does, and so is each call of `get_mut` and the
+    /// like for an entry. Reads are none. While a function is called, time stands still.
+    ///
+    /// Time is the wall clock of [`FlowSettings::clock`](crate::FlowSettings::clock), in milliseconds, and passes while the
+    /// flow is stopped. Where the clock goes back, the element's time stands still until the clock has caught up. A changed
+    /// lifetime counts from the last changes of entries that have not ended by then. An element that had no lifetime in a
+    /// checkpoint cannot be resumed with one, nor the other way round.
+    ///
+    /// [`lists`](Self::lists), windows and partial elements cannot have a lifetime, nor can one be zero:
+    /// [`run`](Self::run) fails then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::Flow;
+    ///
+    /// let flow = Flow::new("logins");
+    /// let visits = flow.lifetime(Duration::from_secs(3600)).values::<u64, u64>("visits");
+    /// flow.source("users", Generator::new(|number| number % 3).limit(9))
+    ///     .key_by(|user| *user)
+    ///     .count("count", &visits);
+    /// flow.run()?.join()?;
+    /// // For an hour.
+    /// assert_eq!(visits.get(&2), Some(3));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn lifetime(&self, lifetime: Duration) -> Flow {
+        Flow {
+            lifetime: Some(lifetime),
+            ..self.clone()
+        }
     }
 
     /// Starts the workers.

@@ -12,6 +12,7 @@ use crate::windows::{Combine, Key, Windows};
 impl Flow {
     /// Adds a state element that is readable under `name`. Each instance changes a share of its own.
     pub fn partial<S: PartialState>(&self, name: &str) -> Partial<S> {
+        self.refuse_lifetime(name);
         let state = Partial::default();
         self.add_state(name, state.clone());
         state
@@ -20,6 +21,7 @@ impl Flow {
     /// Adds a state element of the caller's own, readable under `name` and saved in checkpoints. Only operators of
     /// the flow may change it while the flow runs: checkpoints are taken while none is at work.
     pub fn state(&self, name: &str, state: impl StateReader + 'static) {
+        self.refuse_lifetime(name);
         self.add_state(name, state);
     }
 
@@ -31,6 +33,7 @@ impl Flow {
         windows: Windows,
         aggregate: A,
     ) -> Windowed<K, A> {
+        self.refuse_lifetime(name);
         let state = self.windows(name, windows, aggregate, REMEMBERED_KEYS);
         self.add_state(name, state.clone());
         state

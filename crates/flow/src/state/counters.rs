@@ -56,6 +56,7 @@ impl<K: Key> Element<K> for Counters<K> {
         key: &K,
         change: impl FnOnce(&mut CounterOf<'_>) -> R,
     ) -> Option<R> {
+        table.begin_call();
         table.update(key, |count| change(&mut CounterOf { count }))
     }
 }

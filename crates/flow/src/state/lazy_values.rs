@@ -14,8 +14,8 @@ use parking_lot::MutexGuard;
 use crate::error::BoxError;
 use crate::state::changelog_reader::ChangelogReader;
 use crate::state::loading::{LoadThreads, Loading};
-use crate::state::value_table::ValueTable;
-use crate::state::values::{KEYS_AT_ONCE, Shared, SharedTable, Value, Values};
+use crate::state::value_table::{Dated, ValueTable};
+use crate::state::values::{KEYS_AT_ONCE, Shared, SharedTable, Value, Values, lock_to_read};
 use crate::windows::Key;
 
 /// Buckets of a table that the hand passes while the table is locked.
@@ -77,7 +77,7 @@ impl<K: Key, V: Value> Shared<K, V> {
         key: &K,
     ) -> Result<MutexGuard<'a, ValueTable<K, V>>, BoxError> {
         loop {
-            let mut locked = table.lock();
+            let mut locked = lock_to_read(table);
             if locked.is_known(key) {
                 return Ok(locked);
             }
@@ -86,7 +86,7 @@ impl<K: Key, V: Value> Shared<K, V> {
             };
             drop(locked);
             let loading = self.loading.get().expect("the table is cold");
-            let value = read(loading, slice::from_ref(key), &AtomicBool::new(false));
+            let value = self.read(loading, slice::from_ref(key), &AtomicBool::new(false));
             let value = value.inspect_err(|error| loading.fail(error))?;
             // Before the table is locked: evictions wait for it.
             self.relieve();
@@ -130,7 +130,7 @@ impl<K: Key, V: Value> Shared<K, V> {
                 let Some((wanted, lookup)) = taken else {
                     continue;
                 };
-                let values = read(loading, &wanted, loading.is_stopped());
+                let values = self.read(loading, &wanted, loading.is_stopped());
                 // The read may have ended early.
                 if loading.has_stopped() {
                     return Ok(());
@@ -148,7 +148,7 @@ impl<K: Key, V: Value> Shared<K, V> {
 
     /// Stages all values, unless memory has no room for them.
     fn load_all(&self, loading: &Loading) -> Result<(), BoxError> {
-        let mut batches: Vec<Vec<(K, Option<V>)>> = Vec::new();
+        let mut batches: Vec<Batch<K, V>> = Vec::new();
         batches.resize_with(self.tables.len(), Vec::new);
         let has_to_end = loading.scan_has_to_end();
         let mut staged = 0;
@@ -156,7 +156,8 @@ impl<K: Key, V: Value> Shared<K, V> {
             let owner = self.owner_of_bytes(key)?;
             if owner.rank == self.rank {
                 let batch = &mut batches[owner.partition];
-                batch.push((decode_key(key)?, decode(value)?));
+                let value = value.map(|value| self.decode(value)).transpose()?;
+                batch.push((decode_key(key)?, value));
                 if batch.len() == KEYS_AT_ONCE {
                     stage(&self.tables[owner.partition], batch);
                     staged += 1;
@@ -300,37 +301,40 @@ fn size<K: Key, V: Value>(table: &ValueTable<K, V>) -> (u64, u64) {
     (table.len() as u64, table.entry_bytes())
 }
 
-fn stage<K: Key, V: Value>(table: &SharedTable<K, V>, batch: &mut Vec<(K, Option<V>)>) {
+/// Changes of a changelog.
+type Batch<K, V> = Vec<(K, Option<Dated<V>>)>;
+
+fn stage<K: Key, V: Value>(table: &SharedTable<K, V>, batch: &mut Batch<K, V>) {
     let mut table = table.lock();
     for (key, value) in batch.drain(..) {
         table.stage(key, value);
     }
 }
 
-/// Reads the values of keys that were not known: any, when `is_stopped` is set.
-fn read<K: Key, V: Value>(
-    loading: &Loading,
-    keys: &[K],
-    is_stopped: &AtomicBool,
-) -> Result<Vec<Option<V>>, BoxError> {
-    let encoded = keys.iter().map(|key| {
-        let mut bytes = Vec::new();
-        encode_key(key, &mut bytes).map(|()| bytes)
-    });
-    let encoded: Vec<Vec<u8>> = encoded.collect::<Result<_, _>>()?;
-    let values = loading.reader().get(&encoded, is_stopped)?;
-    if values.len() != keys.len() {
-        return Err(format!(
-            "the changelog was asked for {} keys and returned {} values",
-            keys.len(),
-            values.len()
-        )
-        .into());
+impl<K: Key, V: Value> Shared<K, V> {
+    /// Reads the values of keys that were not known: any, when `is_stopped` is set.
+    fn read(
+        &self,
+        loading: &Loading,
+        keys: &[K],
+        is_stopped: &AtomicBool,
+    ) -> Result<Vec<Option<Dated<V>>>, BoxError> {
+        let encoded = keys.iter().map(|key| {
+            let mut bytes = Vec::new();
+            encode_key(key, &mut bytes).map(|()| bytes)
+        });
+        let encoded: Vec<Vec<u8>> = encoded.collect::<Result<_, _>>()?;
+        let values = loading.reader().get(&encoded, is_stopped)?;
+        if values.len() != keys.len() {
+            return Err(format!(
+                "the changelog was asked for {} keys and returned {} values",
+                keys.len(),
+                values.len()
+            )
+            .into());
+        }
+        let values = values.iter();
+        let decoded = values.map(|value| value.as_deref().map(|it| self.decode(it)).transpose());
+        decoded.collect()
     }
-    let values = values.iter().map(|value| decode(value.as_deref()));
-    values.collect()
-}
-
-fn decode<V: Value>(value: Option<&[u8]>) -> Result<Option<V>, BoxError> {
-    Ok(value.map(serde_json::from_slice).transpose()?)
 }

@@ -95,6 +95,7 @@ pub struct MapOf<'a, K, F, V> {
 
 impl<'a, K: Key, F: Key, V: Value> MapOf<'a, K, F, V> {
     pub(super) fn new(table: &'a mut ValueTable<(K, F), V>, key: &'a K) -> Self {
+        table.begin_call();
         MapOf {
             table,
             key,

@@ -8,7 +8,7 @@ use millstream_base::key::{decode_key, encode_key};
 
 use crate::error::BoxError;
 use crate::state::ordered::{OrderedState, ReadLevel, StateEntry, StatePage, StateValue};
-use crate::state::value_table::{Found, ValueTable};
+use crate::state::value_table::{Dated, Found, ValueTable};
 use crate::state::values::{Shared, Value, Values};
 use crate::windows::{Key, of_text, text_of};
 
@@ -161,7 +161,7 @@ fn find<'a, K: Key, V>(table: &'a ValueTable<K, V>, key: &K, level: ReadLevel) -
 /// Keys of a range that the changelog has.
 struct Logged<V> {
     /// By partition; in the order of the keys.
-    values: Vec<Vec<(Vec<u8>, V)>>,
+    values: Vec<Vec<(Vec<u8>, Dated<V>)>>,
     /// The first key that was not read.
     next: Option<Vec<u8>>,
 }
@@ -201,9 +201,8 @@ impl<K: Key, V: Value> Shared<K, V> {
             for (key, value) in page.values {
                 let owner = self.owner_of_bytes(&key)?;
                 if owner.rank == self.rank {
-                    let value = serde_json::from_slice(&value);
-                    let value =
-                        value.inspect_err(|error| loading.fail(&error.to_string().into()))?;
+                    let value = self.decode(&value);
+                    let value = value.inspect_err(|error| loading.fail(error))?;
                     logged.values[owner.partition].push((key, value));
                     count += 1;
                 }
@@ -220,7 +219,7 @@ fn take_rows<K: Key, V: Value>(
     range: &KeyRange,
     limit: usize,
     level: ReadLevel,
-    logged: Option<Vec<(Vec<u8>, V)>>,
+    logged: Option<Vec<(Vec<u8>, Dated<V>)>>,
     rows: &mut Vec<Row<V>>,
 ) {
     let mut values = 0;
@@ -246,10 +245,10 @@ fn take_rows<K: Key, V: Value>(
         let row = Row {
             key: text_of(&key)?,
             bytes,
-            value: Some(value),
+            value: Some(value.value),
             is_committed: true,
         };
-        (!table.is_known(&key)).then_some(row)
+        (!table.is_known(&key) && !table.is_past(value.changed_at)).then_some(row)
     });
     rows.extend(logged);
 }

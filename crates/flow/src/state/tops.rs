@@ -72,6 +72,7 @@ impl<K: Key, S: Score, T: Value + PartialEq> Element<K> for Tops<K, S, T> {
         change: impl FnOnce(&mut TopOf<'_, S, T>) -> R,
     ) -> Option<R> {
         let count = self.count;
+        table.begin_call();
         table.update(key, |items| change(&mut TopOf { items, count }))
     }
 }

@@ -1,6 +1,6 @@
 //! The values of a partition's keys at earlier checkpoints, back to the last complete one.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +35,8 @@ struct Segment<K, V> {
     since: u64,
     /// In the order of the changes, so that a writer continues where it was.
     former: Former<K, V>,
+    /// When former values were changed last, in a table with a lifetime.
+    times: Times<K>,
     /// Keys that have lost their value in it. They may be there more than once, and may have one again.
     removed: Vec<K>,
 }
@@ -42,12 +44,16 @@ struct Segment<K, V> {
 /// Former values of keys.
 pub type Former<K, V> = IndexMap<K, Option<V>, RandomState>;
 
+/// The times of former values, in milliseconds since 1970.
+pub type Times<K> = HashMap<K, i64, RandomState>;
+
 impl<K, V> Segment<K, V> {
     fn new(number: u64, since: u64) -> Self {
         Segment {
             number,
             since,
             former: Former::default(),
+            times: Times::default(),
             removed: Vec::new(),
         }
     }
@@ -64,7 +70,7 @@ pub struct ChangeCursor {
 
 /// Keys of segments that ended and have lost their value, and values that no reader finds any more. To drop them may take
 /// long.
-pub type Swept<K, V> = (Vec<K>, Option<Former<K, V>>);
+pub type Swept<K, V> = (Vec<K>, Option<(Former<K, V>, Times<K>)>);
 
 impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     /// An empty history, which shows in `changed` how many keys have changed in the present segment.
@@ -103,6 +109,12 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
         self.changed.store(last.former.len(), Ordering::Relaxed);
     }
 
+    /// Notes when a value was changed last that is [noted](Self::note) next.
+    pub fn note_time(&mut self, key: K, time: i64) {
+        let last = self.segments.back_mut().expect("there is a segment");
+        last.times.insert(key, time);
+    }
+
     /// Notes that a key has lost its value.
     pub fn note_removed(&mut self, key: K) {
         let last = self.segments.back_mut().expect("there is a segment");
@@ -112,6 +124,18 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     /// Returns the value at the last complete checkpoint of a key that has changed since then; `None` for other keys.
     pub fn former(&self, key: &K) -> Option<&Option<V>> {
         self.former_at(0, key)
+    }
+
+    /// Returns the time of the value that [`former`](Self::former) returns, if it has a lifetime.
+    pub fn former_time(&self, key: &K) -> Option<i64> {
+        let mut segments = self.segments.iter();
+        let segment = segments.find(|segment| segment.former.contains_key(key))?;
+        segment.times.get(key).copied()
+    }
+
+    /// The same for the value at the last cut of a key that has changed since then.
+    pub fn time_at_cut(&self, key: &K) -> Option<i64> {
+        self.segments.back()?.times.get(key).copied()
     }
 
     /// The same for the checkpoint at which the segment `first` begins.
@@ -190,7 +214,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
         let rest = last.removed.len().saturating_sub(limit);
         let removed = last.removed.split_off(rest);
         let former = match last.removed.is_empty() {
-            true => self.ended.pop().map(|segment| segment.former),
+            true => self.ended.pop().map(|it| (it.former, it.times)),
             false => None,
         };
         Some((removed, former))
@@ -205,6 +229,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
         next.number = oldest.number;
         next.since = oldest.since;
         next.former.extend(oldest.former);
+        next.times.extend(oldest.times);
         next.removed.extend(oldest.removed);
         self.segments.push_front(next);
     }

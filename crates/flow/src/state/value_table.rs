@@ -16,10 +16,13 @@ use crate::state::value_history::{ChangeCursor, Swept, ValueHistory};
 use crate::windows::{TableSize, owned_bytes};
 
 mod cold;
+mod lifetime;
 mod slots;
 mod stamp;
 
 use cold::{Cold, Lookups};
+use lifetime::Lifetime;
+pub use lifetime::{Dated, LifetimeSpec};
 pub use slots::Slot;
 use slots::Slots;
 use stamp::Stamp;
@@ -36,6 +39,8 @@ pub struct ValueTable<K, V> {
     /// `None` if all values are in memory.
     cold: Option<Box<Cold<K>>>,
     lookups: Lookups,
+    /// `None` if values live for ever.
+    lifetime: Option<Box<Lifetime<K>>>,
 }
 
 type Index<K> = BTreeMap<Vec<u8>, K>;
@@ -56,6 +61,7 @@ impl<K, V> Default for ValueTable<K, V> {
             changed: Arc::default(),
             cold: None,
             lookups: Lookups::new(),
+            lifetime: None,
         }
     }
 }
@@ -81,13 +87,19 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     /// Returns the value of a [known](Self::is_known) key.
     #[inline]
     pub fn get(&self, key: &impl KeyRef<K>) -> Option<&V> {
-        self.slots.get(key)?.value.as_ref()
+        let value = self.slots.get(key)?.value.as_ref()?;
+        (!self.has_ended(key)).then_some(value)
     }
 
     /// Returns the keys that have a value, in no particular order. All values are in memory.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        let slots = self.slots.iter();
+        let slots = self.slots.iter().filter(|slot| !self.has_ended(&slot.key));
         slots.filter_map(|slot| Some((&slot.key, slot.value.as_ref()?)))
+    }
+
+    /// Returns when the value of a key was changed last, in milliseconds since 1970; `None` without a lifetime.
+    pub fn changed_at(&self, key: &K) -> Option<i64> {
+        self.lifetime.as_ref()?.time_of(key)
     }
 
     /// Returns the entries and their memory, by estimate. Looks at a few of them.
@@ -129,7 +141,8 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         let keys = self.index.get().into_iter();
         let keys = keys.flat_map(|index| index.iter().take(1));
         let indexed = keys.map(|(bytes, key)| bytes.len() + size_of_val(key) + size_of_val(bytes));
-        size.bytes + indexed.sum::<usize>() as u64
+        let times = self.lifetime.as_ref().map_or(0, |it| it.entry_bytes());
+        size.bytes + indexed.sum::<usize>() as u64 + times
     }
 
     /// Returns the checkpoint of [`committed`](Self::committed) values; 0 for the beginning of the run, `None` if there are
@@ -151,8 +164,13 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     pub fn committed(&self, key: &K) -> Found<'_, V> {
         let history = self.history.as_ref();
         let former = history.and_then(|history| history.former(key));
+        let has_ended = |history: &ValueHistory<K, V>| self.is_past(history.former_time(key));
+        let value = match former {
+            Some(former) => former.as_ref().filter(|_| !history.is_some_and(has_ended)),
+            None => self.get(key),
+        };
         Found {
-            value: former.map_or_else(|| self.get(key), |former| former.as_ref()),
+            value,
             is_committed: history.is_some(),
         }
     }
@@ -189,6 +207,22 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     where
         V: Clone,
     {
+        if self.lifetime.is_some() {
+            self.remove_if_ended(key);
+        }
+        self.change_value(key, change)
+    }
+
+    /// The same, also for a value that has ended.
+    #[inline]
+    fn change_value<R>(
+        &mut self,
+        key: &impl KeyRef<K>,
+        change: impl FnOnce(&mut Option<V>) -> R,
+    ) -> Option<R>
+    where
+        V: Clone,
+    {
         match self.slots.get_mut(key) {
             Some(slot) => {
                 let mut may_be_removed = slot.value.is_some();
@@ -199,12 +233,15 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
                         return None;
                     }
                     if slot.stamp.number() != history.number() {
-                        history.note(key.to_key(), slot.value.clone());
+                        note(history, &self.lifetime, key.to_key(), slot.value.clone());
                         may_be_removed = true;
                     }
                     slot.stamp = Stamp::changed_in(history.number());
                 }
                 let result = change(&mut slot.value);
+                if let Some(lifetime) = &mut self.lifetime {
+                    lifetime.note(key, slot.value.is_some());
+                }
                 if may_be_removed && slot.value.is_none() {
                     self.removed(key.to_key());
                 }
@@ -216,6 +253,9 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
                 let result = change(&mut value);
                 if value.is_some() {
                     self.insert_changed(key.to_key(), value);
+                    if let Some(lifetime) = &mut self.lifetime {
+                        lifetime.note(key, true);
+                    }
                 }
                 Some(result)
             }
@@ -228,21 +268,28 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     where
         V: Clone,
     {
+        if self.lifetime.is_some() {
+            self.remove_if_ended(key);
+        }
         let slot = self.slots.get_mut(key)?;
         if let Some(history) = &mut self.history
             && slot.stamp.number() != history.number()
             && slot.value.is_some()
         {
             slot.stamp = Stamp::changed_in(history.number());
-            history.note(key.to_key(), slot.value.clone());
+            note(history, &self.lifetime, key.to_key(), slot.value.clone());
         }
-        slot.value.as_mut()
+        let value = slot.value.as_mut()?;
+        if let Some(lifetime) = &mut self.lifetime {
+            lifetime.note(key, true);
+        }
+        Some(value)
     }
 
     /// Sets or removes the value that a key had at the last checkpoint.
-    pub fn restore(&mut self, key: K, value: Option<V>) {
+    pub fn restore(&mut self, key: K, value: Option<Dated<V>>) {
         match value {
-            Some(_) => self.insert(key, value, Stamp::CLEAN),
+            Some(value) => self.insert_dated(key, value, Stamp::CLEAN),
             None => self.remove(&key),
         }
     }
@@ -259,7 +306,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             Some(slot) if slot.stamp.number() == history.number() => {}
             Some(slot) => {
                 slot.stamp = Stamp::changed_in(history.number());
-                history.note(key, slot.value.clone());
+                note(history, &self.lifetime, key, slot.value.clone());
             }
             None => {
                 history.note_removed(key.clone());
@@ -283,7 +330,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         checkpoint: u64,
         cursor: &mut ChangeCursor,
         limit: usize,
-    ) -> Vec<(K, Option<V>)>
+    ) -> Vec<(K, Option<Dated<V>>)>
     where
         V: Clone,
     {
@@ -292,8 +339,15 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         };
         let next = iter::from_fn(|| history.next_change(checkpoint, cursor));
         let value = |(key, former): (&K, Option<&Option<V>>)| {
-            let value = former.map_or_else(|| self.get(key), Option::as_ref);
-            (key.clone(), value.cloned())
+            // Also one that has ended: it ends in the changelog, too.
+            let present = || self.slots.get(key)?.value.as_ref();
+            let changed_at = match former {
+                Some(_) => history.time_at_cut(key),
+                None => self.changed_at(key),
+            };
+            let value = former.map_or_else(present, Option::as_ref).cloned();
+            let value = value.map(|value| Dated { value, changed_at });
+            (key.clone(), value)
         };
         next.take(limit).map(value).collect()
     }
@@ -355,10 +409,38 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         self.slots.insert(Slot { key, value, stamp });
     }
 
+    /// Inserts a value that was changed at some time, or in an unknown run.
+    fn insert_dated(&mut self, key: K, Dated { value, changed_at }: Dated<V>, stamp: Stamp) {
+        if let Some(lifetime) = &mut self.lifetime
+            && let Some(changed_at) = changed_at
+        {
+            lifetime.restore(key.clone(), changed_at);
+        }
+        self.insert(key, Some(value), stamp);
+    }
+
     fn remove(&mut self, key: &K) {
         self.slots.remove(key);
         unindex(&mut self.index, key);
+        if let Some(lifetime) = &mut self.lifetime {
+            lifetime.forget(key);
+        }
     }
+}
+
+/// Notes a former value with its time.
+fn note<K: Hash + Eq + Clone, V>(
+    history: &mut ValueHistory<K, V>,
+    lifetime: &Option<Box<Lifetime<K>>>,
+    key: K,
+    former: Option<V>,
+) {
+    if let Some(lifetime) = lifetime
+        && let Some(time) = lifetime.time_of(&key)
+    {
+        history.note_time(key.clone(), time);
+    }
+    history.note(key, former);
 }
 
 fn bytes_of<K: Serialize>(key: &K) -> Option<Vec<u8>> {
@@ -391,7 +473,8 @@ mod tests {
         table.cut(checkpoint);
         let mut cursor = ChangeCursor::default();
         let next = iter::from_fn(|| table.changes(checkpoint, &mut cursor, 1).pop());
-        let mut changes: Vec<_> = next.collect();
+        let changes = next.map(|(key, value)| (key, value.map(|it| it.value)));
+        let mut changes: Vec<_> = changes.collect();
         changes.sort_unstable();
         table.written(checkpoint);
         changes
@@ -406,9 +489,9 @@ mod tests {
     fn each_changed_key_is_recorded_once_with_its_newest_value() {
         let mut table = ValueTable::default();
         table.note_changes();
-        table.restore(1, Some(10));
-        table.restore(2, Some(20));
-        table.restore(3, Some(30));
+        table.restore(1, Some(10.into()));
+        table.restore(2, Some(20.into()));
+        table.restore(3, Some(30.into()));
         table.restore(3, None);
         assert_eq!(take_changes(&mut table, 1), []);
         for _ in 0..3 {
@@ -432,7 +515,7 @@ mod tests {
     fn keys_in_the_changelog_are_recorded_with_and_without_a_value() {
         let mut table = ValueTable::default();
         table.note_changes();
-        table.restore(1, Some(10));
+        table.restore(1, Some(10.into()));
         for key in [1, 2, 1, 2] {
             table.note_changed(key);
         }
@@ -499,7 +582,7 @@ mod tests {
             let changes = self.table.changes(self.checkpoint, &mut self.cursor, limit);
             let is_all = changes.is_empty();
             for (key, value) in changes {
-                let former = self.writing.insert(key, value);
+                let former = self.writing.insert(key, value.map(|it| it.value));
                 assert_eq!(former, None, "each key is written once");
             }
             if !is_all || self.checkpoint == 0 {

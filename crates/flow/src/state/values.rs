@@ -1,6 +1,7 @@
 //! A value for each key as a state element.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::{iter, slice};
@@ -25,7 +26,7 @@ use crate::state::ordered::{OrderedState, ReadLevel};
 use crate::state::partial::StateReader;
 use crate::state::size::StateSize;
 use crate::state::value_history::ChangeCursor;
-use crate::state::value_table::ValueTable;
+use crate::state::value_table::{Dated, LifetimeSpec, ValueTable};
 use crate::windows::{Key, of_text, text_of};
 
 /// A value of a state element. Readers and changelogs get it as JSON, so a value must be the same after the way through
@@ -59,6 +60,12 @@ pub(super) struct Shared<K, V> {
     pub(super) complete: AtomicU64,
     /// The number of entries that were read back when they were saved. Written by the thread that saves.
     read_again: AtomicUsize,
+    /// `None` if values live for ever.
+    pub(super) lifetime: Option<LifetimeSpec>,
+    /// Cuts that are not complete yet, with the times up to which values had ended then.
+    cuts: Mutex<VecDeque<(u64, i64)>>,
+    /// The time of the last complete one; `i64::MIN` for none.
+    passed: AtomicI64,
 }
 
 /// The kind of [`Values`].
@@ -82,6 +89,8 @@ pub struct Place {
     pub partitions: usize,
     /// The bound of its memory.
     pub memory: Arc<StateMemory>,
+    /// The lifetime of its values; `None` if they live for ever.
+    pub lifetime: Option<LifetimeSpec>,
 }
 
 /// The kind of an element, and how it finds the owners of its keys.
@@ -145,9 +154,13 @@ impl<K: Key, V: Value> Values<K, V> {
             ranks,
             partitions,
             ref memory,
+            ref lifetime,
         } = *place;
         let tables = (0..partitions).map(|_| SharedTable::default());
         let tables: Vec<_> = tables.collect();
+        for (table, spec) in tables.iter().zip(iter::repeat(lifetime)) {
+            spec.iter().for_each(|spec| table.lock().set_lifetime(spec));
+        }
         let changed = tables.iter();
         let shared = Shared {
             changed: changed.map(|it| Arc::clone(it.lock().changed())).collect(),
@@ -160,6 +173,9 @@ impl<K: Key, V: Value> Values<K, V> {
             memory: UsedMemory::new(memory),
             complete: AtomicU64::new(0),
             read_again: AtomicUsize::new(0),
+            lifetime: lifetime.clone(),
+            cuts: Mutex::default(),
+            passed: AtomicI64::new(i64::MIN),
         };
         Values {
             shared: Arc::new(shared),
@@ -183,7 +199,7 @@ impl<K: Key, V: Value> Values<K, V> {
 
     /// Locks the table that has a key with this owner; `None` if that is on another rank.
     pub(super) fn lock_of(&self, owner: Owner) -> Option<MutexGuard<'_, ValueTable<K, V>>> {
-        self.shared.table_of(owner).map(|table| table.lock())
+        self.shared.table_of(owner).map(lock_to_read)
     }
 
     /// The owners of all keys.
@@ -215,6 +231,7 @@ impl<K: Key, V: Value> Element<K> for Values<K, V> {
         key: &K,
         change: impl FnOnce(&mut Option<V>) -> R,
     ) -> Option<R> {
+        table.begin_call();
         table.update(key, change)
     }
 }
@@ -225,7 +242,7 @@ impl<K: Key, V> Shared<K, V> {
         &self,
         table: &'a SharedTable<K, V>,
     ) -> MutexGuard<'a, ValueTable<K, V>> {
-        let mut table = table.lock();
+        let mut table = lock_to_read(table);
         self.settle(slice::from_mut(&mut table));
         table
     }
@@ -270,7 +287,7 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
         }
         let mut keys = Vec::new();
         for table in &self.shared.tables {
-            let table = table.lock();
+            let table = lock_to_read(table);
             let texts = table.iter().filter_map(|(key, _)| text_of(key));
             keys.extend(texts.take(limit - keys.len()));
         }
@@ -298,7 +315,7 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
             !self.shared.is_cold(),
             "values leave memory only if a changelog has them"
         );
-        let tables: Vec<_> = self.shared.tables.iter().map(|it| it.lock()).collect();
+        let tables: Vec<_> = self.shared.tables.iter().map(lock_to_read).collect();
         let entries: Vec<(&K, &V)> = tables.iter().flat_map(|it| it.iter()).collect();
         for (key, value) in &entries {
             let is_checked = self.shared.check(|| read_saved(*key, *value));
@@ -306,20 +323,47 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
                 break;
             }
         }
-        Ok(postcard::to_stdvec(&entries)?)
+        if self.shared.lifetime.is_none() {
+            return Ok(postcard::to_stdvec(&entries)?);
+        }
+        let tables = tables.iter();
+        let times = tables
+            .clone()
+            .flat_map(|table| table.iter().map(|(key, _)| table.changed_at(key)));
+        let dated: Vec<(i64, (&K, &V))> =
+            iter::zip(times.map(Option::unwrap_or_default), entries).collect();
+        let present = tables.filter_map(|table| table.time()).max();
+        Ok(postcard::to_stdvec(&(present.unwrap_or_default(), dated))?)
     }
 
     fn types(&self) -> String {
         let types = std::any::type_name::<(K, V)>();
-        match self.shared.layout.kind {
+        let types = match self.shared.layout.kind {
             VALUES => types.to_owned(),
             kind => format!("{kind} {types}"),
+        };
+        match self.shared.lifetime {
+            Some(_) => format!("{types} with a lifetime"),
+            None => types,
         }
     }
 
     /// There may be more or fewer partitions than there were.
     fn restore(&self, saved: &[u8]) -> Result<(), BoxError> {
-        let entries: Vec<(K, V)> = postcard::from_bytes(saved)?;
+        let entries: Vec<(K, Dated<V>)> = match self.shared.lifetime {
+            Some(_) => {
+                let (time, entries): Saved<(K, V)> = postcard::from_bytes(saved)?;
+                self.shared.advance_time(time);
+                let entries = entries.into_iter();
+                let dated = entries.map(|(time, (key, value))| (key, dated(value, time)));
+                dated.collect()
+            }
+            None => {
+                let entries: Vec<(K, V)> = postcard::from_bytes(saved)?;
+                let entries = entries.into_iter();
+                entries.map(|(key, value)| (key, value.into())).collect()
+            }
+        };
         let mut owners = self.shared.owners.clone();
         for (key, value) in entries {
             let owner = (self.shared.layout.owner_of)(&mut owners, &key)?;
@@ -344,6 +388,27 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         }
     }
 
+    /// The time of an element with a lifetime, which does not go back from run to run.
+    fn head(&self, _: u64) -> Result<Option<Vec<u8>>, BoxError> {
+        let time = self.shared.time();
+        Ok(time.map(|time| postcard::to_stdvec(&time)).transpose()?)
+    }
+
+    fn restore_head(&self, head: &[u8]) -> Result<(), BoxError> {
+        if self.shared.lifetime.is_none() {
+            return Err(
+                "it has a lifetime in the checkpoint, and none in the program: give it one, or another name".into(),
+            );
+        }
+        self.shared.advance_time(postcard::from_bytes(head)?);
+        Ok(())
+    }
+
+    fn passed(&self) -> Option<i64> {
+        let passed = self.shared.passed.load(Ordering::Relaxed);
+        (passed != i64::MIN).then_some(passed)
+    }
+
     fn has_history(&self) -> bool {
         true
     }
@@ -355,7 +420,7 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
     fn restore_change(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), BoxError> {
         if let Some(table) = self.shared.table_of(self.shared.owner_of_bytes(key)?) {
             let key = decode_key(key)?;
-            let value = value.map(serde_json::from_slice).transpose()?;
+            let value = value.map(|value| self.shared.decode(value)).transpose()?;
             table.lock().restore(key, value);
         }
         Ok(())
@@ -378,18 +443,22 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
     }
 
     fn sample(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        if self.shared.lifetime.is_some() {
+            // The entry may have ended when a run resumes. Checkpoints have the types.
+            return None;
+        }
         let mut tables = self.shared.tables.iter();
         tables.find_map(|table| {
             let table = table.lock();
             let (key, value) = table.sample()?;
-            let (key, value) = encode(&(key.clone(), Some(value.clone()))).ok()?;
+            let (key, value) = encode(&(key.clone(), Some(value.clone().into()))).ok()?;
             Some((key, value?))
         })
     }
 
     fn check_sample(&self, key: &[u8], value: &[u8]) -> Result<(), BoxError> {
         let _: K = decode_key(key)?;
-        let _: V = serde_json::from_slice(value)?;
+        self.shared.decode(value)?;
         Ok(())
     }
 
@@ -409,12 +478,24 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         for table in &self.shared.tables {
             self.shared.lock(table).cut(checkpoint);
         }
+        if let Some(time) = self.shared.time() {
+            let mut cuts = self.shared.cuts.lock();
+            cuts.push_back((checkpoint, time));
+            if cuts.len() > CUTS_MAX {
+                cuts.pop_front();
+            }
+        }
     }
 
     fn complete(&self, checkpoint: u64) {
         self.shared
             .complete
             .fetch_max(checkpoint, Ordering::Relaxed);
+        let mut cuts = self.shared.cuts.lock();
+        while let Some((_, time)) = cuts.pop_front_if(|(cut, _)| *cut <= checkpoint) {
+            self.shared.passed.fetch_max(time, Ordering::Relaxed);
+        }
+        drop(cuts);
         if let Some(loading) = self.shared.loading.get() {
             loading.complete();
         }
@@ -434,13 +515,15 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
             let (key, value) = encode(&entry)?;
             let checked = self
                 .shared
-                .check(|| read_change(&entry, &key, value.as_deref()));
+                .check(|| self.shared.read_change(&entry.0, &key, value.as_deref()));
             checked.map_err(|error| of_key(&entry.0, &error))?;
+            let changed_at = entry.1.and_then(|value| value.changed_at);
+            let lifetime = self.shared.lifetime.as_ref().zip(changed_at);
             Ok(Change {
                 key,
                 value,
                 checkpoint,
-                expires: None,
+                expires: lifetime.and_then(|(it, changed_at)| it.end_of(changed_at)),
             })
         });
         write(&mut { changes })
@@ -461,6 +544,7 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         for table in &self.shared.tables {
             // Each slice is dropped when the table is unlocked.
             while let Some(_swept) = { table.lock().sweep(KEYS_AT_ONCE) } {}
+            self.shared.remove_ended(table);
         }
         self.shared.relieve();
     }
@@ -468,6 +552,12 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
 
 /// The part of the memory for state that values which have changed since the last checkpoint may take.
 const CHANGED_SHARE: u64 = 4;
+
+/// Entries of a table that are looked at in one sweep, whether they have ended.
+const LOOKED_AT_MAX: usize = 1 << 16;
+
+/// Cuts that may still be completed, at most: those before are not heard of any more.
+const CUTS_MAX: usize = 64;
 
 /// Keys that are looked at while a table is locked, beside the stage that changes it.
 pub(super) const KEYS_AT_ONCE: usize = 256;
@@ -489,15 +579,64 @@ impl<K, V> Shared<K, V> {
 /// the first checkpoint, and not when a flow resumes.
 const READ_AGAIN_MAX: usize = 256;
 
-/// Reads a change as a run does that resumes from it.
-fn read_change<K: Key, V: Value>(
-    (key, _): &(K, Option<V>),
-    key_bytes: &[u8],
-    value: Option<&[u8]>,
-) -> Result<(), BoxError> {
-    check_key(key, decode_key(key_bytes).map_err(BoxError::from))?;
-    let value = value.map(serde_json::from_slice::<V>);
-    value.transpose().map(drop).map_err(not_read)
+impl<K: Key, V: Value> Shared<K, V> {
+    /// Reads a change as a run does that resumes from it.
+    fn read_change(&self, key: &K, key_bytes: &[u8], value: Option<&[u8]>) -> Result<(), BoxError> {
+        check_key(key, decode_key(key_bytes).map_err(BoxError::from))?;
+        let value = value.map(|value| self.decode(value));
+        value.transpose().map(drop).map_err(not_read)
+    }
+
+    /// Decodes a value of the changelog.
+    pub(super) fn decode(&self, value: &[u8]) -> Result<Dated<V>, BoxError> {
+        Ok(match self.lifetime {
+            Some(_) => {
+                let (time, value) = serde_json::from_slice(value)?;
+                dated(value, time)
+            }
+            None => serde_json::from_slice::<V>(value)?.into(),
+        })
+    }
+
+    /// Returns the present time of an element with a lifetime.
+    fn time(&self) -> Option<i64> {
+        let times = self.tables.iter().filter_map(|table| table.lock().time());
+        times.max()
+    }
+
+    /// Time has been at `time` in an earlier run.
+    fn advance_time(&self, time: i64) {
+        for table in &self.tables {
+            table.lock().advance_time(time);
+        }
+    }
+
+    /// Removes values that have ended: all that the hand finds in a part of a round. They become changes after the last cut.
+    fn remove_ended(&self, table: &SharedTable<K, V>) {
+        if self.lifetime.is_none() {
+            return;
+        }
+        let entries = lock_to_read(table).may_end().min(LOOKED_AT_MAX);
+        for _ in 0..entries.div_ceil(KEYS_AT_ONCE) {
+            table.lock().remove_ended(KEYS_AT_ONCE);
+        }
+    }
+}
+
+/// Locks a table for a reader: time moves.
+pub(super) fn lock_to_read<K: Key, V>(
+    table: &SharedTable<K, V>,
+) -> MutexGuard<'_, ValueTable<K, V>> {
+    let table = table.lock();
+    table.move_time();
+    table
+}
+
+fn dated<V>(value: V, time: i64) -> Dated<V> {
+    Dated {
+        value,
+        changed_at: Some(time),
+    }
 }
 
 /// The same for an entry of a shard.
@@ -533,20 +672,26 @@ fn of_key<K: Key>(key: &K, error: &BoxError) -> BoxError {
 /// The JSON text of a floating-point number that is not finite; it equals the text of an absent value.
 const NULL: &[u8] = b"null";
 
+/// A shard of an element with a lifetime: its time, and entries with the times of their last changes.
+type Saved<E> = (i64, Vec<(i64, E)>);
+
 /// An encoded key, and its encoded value, if it has one.
 type Encoded = (Vec<u8>, Option<Vec<u8>>);
 
-fn encode<K: Key, V: Value>((key, value): &(K, Option<V>)) -> Result<Encoded, BoxError> {
+fn encode<K: Key, V: Value>((key, value): &(K, Option<Dated<V>>)) -> Result<Encoded, BoxError> {
     let named = |error: BoxError| of_key(key, &error);
     let mut bytes = Vec::new();
     encode_key(key, &mut bytes).map_err(|error| named(error.into()))?;
-    let value = value.as_ref().map(|value| {
+    let value = value.as_ref().map(|Dated { value, changed_at }| {
         let json = serde_json::to_vec(value)?;
         if memchr::memmem::find(&json, NULL).is_some() {
             serde_json::from_slice::<V>(&json)
                 .map_err(|error| format!("its value changes on the way through JSON: {error}"))?;
         }
-        Ok::<_, BoxError>(json)
+        Ok::<_, BoxError>(match changed_at {
+            Some(time) => [format!("[{time},").as_bytes(), &json, b"]"].concat(),
+            None => json,
+        })
     });
     Ok((bytes, value.transpose().map_err(named)?))
 }
@@ -557,7 +702,7 @@ mod tests {
 
     #[track_caller]
     fn check<V: Value>(value: V, expected: Result<&str, &str>) {
-        let encoded = encode(&("tea".to_owned(), Some(value)));
+        let encoded = encode(&("tea".to_owned(), Some(value.into())));
         let encoded = encoded.map(|(_, value)| String::from_utf8(value.unwrap()).unwrap());
         match (encoded, expected) {
             (Ok(json), Ok(expected)) => assert_eq!(json, expected),
@@ -605,6 +750,7 @@ mod tests {
             ranks: 1,
             partitions,
             memory: StateMemory::of_process(),
+            lifetime: None,
         }
     }
 
@@ -675,7 +821,7 @@ mod tests {
         for (key, bits) in (0..1000_u64).map(|n| (n, n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) {
             let value = f64::from_bits(bits);
             if value.is_finite() {
-                let (encoded, change) = encode(&(key, Some(value))).unwrap();
+                let (encoded, change) = encode(&(key, Some(value.into()))).unwrap();
                 values.restore_change(&encoded, change.as_deref()).unwrap();
                 assert_eq!(values.get(&key).map(f64::to_bits), Some(bits));
             }

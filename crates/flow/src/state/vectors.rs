@@ -58,6 +58,7 @@ impl<K: Key> Element<K> for Vectors<K> {
         key: &K,
         change: impl FnOnce(&mut VectorOf<'_>) -> R,
     ) -> Option<R> {
+        table.begin_call();
         table.update(key, |vector| change(&mut VectorOf { vector }))
     }
 }

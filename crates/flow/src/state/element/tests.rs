@@ -2,6 +2,7 @@
 
 mod collections;
 mod contents;
+mod lifetimes;
 mod numbers;
 mod replicas;
 
@@ -62,6 +63,7 @@ fn place(rank: u32, ranks: u32, partitions: usize) -> Place {
         ranks,
         partitions,
         memory: StateMemory::of_process(),
+        lifetime: None,
     }
 }
 

@@ -17,7 +17,7 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use serde::Serialize;
 
-use super::{Slot, Stamp, ValueTable, unindex};
+use super::{Dated, Slot, Stamp, ValueTable, unindex};
 use crate::state::key_ref::KeyRef;
 use crate::state::loading::Loading;
 
@@ -121,7 +121,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     }
 
     /// Takes what a look-up has found.
-    pub fn load(&mut self, lookup: Lookup, found: impl IntoIterator<Item = (K, Option<V>)>) {
+    pub fn load(&mut self, lookup: Lookup, found: impl IntoIterator<Item = (K, Option<Dated<V>>)>) {
         for (key, value) in found {
             if self.is_known(&key) {
                 continue;
@@ -131,7 +131,16 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             {
                 cold.sample.get_or_insert_with(|| key.clone());
             }
-            self.insert(key, value, Stamp::loaded());
+            match value {
+                Some(value) => self.insert_dated(key, value, Stamp::loaded()),
+                None => {
+                    // A scan that was given up may have staged a value.
+                    if let Some(lifetime) = &mut self.lifetime {
+                        lifetime.forget(&key);
+                    }
+                    self.insert(key, None, Stamp::loaded());
+                }
+            }
         }
         self.end_lookup(lookup);
     }
@@ -147,12 +156,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     }
 
     /// Takes a change in the order of the changelog.
-    pub fn stage(&mut self, key: K, value: Option<V>) {
+    pub fn stage(&mut self, key: K, value: Option<Dated<V>>) {
         if self.is_known(&key) {
             return;
         }
         match value {
-            Some(_) => self.insert(key, value, Stamp::STAGED),
+            Some(value) => self.insert_dated(key, value, Stamp::STAGED),
             None => self.remove(&key),
         }
     }
@@ -205,7 +214,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             left -= usize::from(leaves);
             leaves
         });
-        self.unindex(&evicted);
+        self.forget(&evicted);
         if !evicted.is_empty() && self.cold.is_none() {
             let mut cold = Cold::new(loading, Staging::Off);
             cold.visible = visible;
@@ -214,9 +223,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         evicted
     }
 
-    fn unindex(&mut self, removed: &[Slot<K, V>]) {
+    fn forget(&mut self, removed: &[Slot<K, V>]) {
         for slot in removed {
             unindex(&mut self.index, &slot.key);
+            if let Some(lifetime) = &mut self.lifetime {
+                lifetime.forget(&slot.key);
+            }
         }
     }
 
@@ -226,7 +238,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             return self.iter().next();
         }
         let sample = self.cold.as_ref()?.sample.as_ref()?;
-        let slot = self.slots.get(sample)?;
+        let slot = self.slots.get(sample).filter(|_| !self.has_ended(sample))?;
         Some((&slot.key, slot.value.as_ref()?))
     }
 }

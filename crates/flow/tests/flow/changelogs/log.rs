@@ -121,6 +121,21 @@ impl LogStore {
         table
     }
 
+    /// The same with the text of the values, and when they end.
+    pub fn ends(&self, element: &str) -> BTreeMap<u64, (String, Option<i64>)> {
+        let state = self.shared.state.lock().unwrap();
+        let mut ends = BTreeMap::new();
+        let changes = state.logs.get(element).into_iter();
+        for change in changes.flat_map(|log| &log.committed) {
+            let key = decode_key::<u64>(&change.key).unwrap();
+            match &change.value {
+                Some(value) => drop(ends.insert(key, (text(value).to_owned(), change.expires))),
+                None => drop(ends.remove(&key)),
+            }
+        }
+        ends
+    }
+
     /// The calls since this was last asked.
     pub fn take_calls(&self) -> Vec<String> {
         let state = &mut *self.shared.state.lock().unwrap();

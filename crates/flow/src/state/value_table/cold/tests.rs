@@ -141,7 +141,10 @@ impl Model {
     fn load(&mut self, rng: &mut fastrand::Rng) {
         if !self.lookups.is_empty() {
             let (lookup, found) = self.lookups.swap_remove(rng.usize(..self.lookups.len()));
-            self.table.load(lookup, found.clone());
+            let values = found
+                .iter()
+                .map(|(key, value)| (*key, value.map(Dated::from)));
+            self.table.load(lookup, values);
             assert!(found.iter().all(|(key, _)| self.table.is_known(key)));
         }
     }
@@ -151,7 +154,7 @@ impl Model {
             return;
         }
         match self.log.pop_front() {
-            Some((key, value)) => self.table.stage(key, value),
+            Some((key, value)) => self.table.stage(key, value.map(Dated::from)),
             None => drop(self.table.become_whole()),
         }
     }
@@ -189,7 +192,7 @@ impl Model {
                 break;
             }
             for (key, value) in changes {
-                apply(&mut self.logged, key, value);
+                apply(&mut self.logged, key, value.map(|it| it.value));
             }
         }
         self.table.written(checkpoint);
