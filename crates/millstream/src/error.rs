@@ -44,6 +44,14 @@ pub enum Error {
         /// The flow.
         flow: String,
     },
+    /// State was asked for before the flow has a node.
+    #[error(
+        "flow {flow}: `engine` was called while the flow read no topic: call `read` first, since its topic names the node of the state"
+    )]
+    NoEngine {
+        /// The flow.
+        flow: String,
+    },
     /// The flow cannot begin, or has failed.
     #[error(transparent)]
     Flow(#[from] FlowError),

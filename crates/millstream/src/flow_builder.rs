@@ -112,7 +112,7 @@ impl Flow {
         impl Chain<AnyRecords, Out = Event<C::Item>> + use<C>,
         C::Item,
     > {
-        let engine = self.engine(&topic.node);
+        let engine = self.begin(&topic.node);
         let ranks = &self.shared.settings.ranks;
         let share = Share {
             index: ranks.rank(),
@@ -203,6 +203,61 @@ impl Flow {
         self
     }
 
+    /// Returns the engine's flow, to add state elements to: [`maps`](millstream_flow::Flow::maps),
+    /// [`sets`](millstream_flow::Flow::sets), [`counters`](millstream_flow::Flow::counters),
+    /// [`ordered_maps`](millstream_flow::Flow::ordered_maps), [`lists`](millstream_flow::Flow::lists),
+    /// [`vectors`](millstream_flow::Flow::vectors), [`matrices`](millstream_flow::Flow::matrices),
+    /// [`tops`](millstream_flow::Flow::tops) and [`values`](millstream_flow::Flow::values) by key, and
+    /// [`partial_map`](millstream_flow::Flow::partial_map) and [`partial_matrix`](millstream_flow::Flow::partial_matrix),
+    /// of which each instance has a replica. [`Keyed::update`](crate::Keyed::update) and
+    /// [`Stream::update_local`] change them. `/state/<flow>/<name>/…` answers them, and the keyed topic
+    /// `<flow>.state.<name>` holds them as of the last checkpoint. The element itself is a handle, which the program reads
+    /// while the flow runs and after its end.
+    ///
+    /// The flow reads its first topic before this is called, since its state is in that topic's node; otherwise it does not
+    /// start. Only this flow is run, not the engine's.
+    ///
+    /// ```
+    /// use millstream::{Flow, Node};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let orders = node.topic("orders").json::<(String, String, u32)>().create()?;
+    /// let order = |user: &str, item: &str, count| (user.to_owned(), item.to_owned(), count);
+    /// orders.send([order("ann", "tea", 2), order("ben", "cup", 1), order("ann", "cup", 3)])?;
+    ///
+    /// let flow = Flow::new("shop");
+    /// let orders = flow.read(orders.until_now());
+    /// let carts = flow.engine().maps::<String, String, u32>("carts");
+    /// let filled = orders
+    ///     .key_by(|(user, _, _)| user.clone())
+    ///     .update("fill", &carts, |_user, cart, (_, item, count), emit| {
+    ///         *cart.or_default(item) += count;
+    ///         emit(&cart.values().sum::<u32>());
+    ///     })
+    ///     .write(node.topic("cart_sizes").json());
+    /// let running = filled.start()?;
+    /// running.join()?;
+    /// assert_eq!(carts.get(&"ann".to_owned(), &"cup".to_owned()), Some(3));
+    /// assert_eq!(carts.entries(&"ben".to_owned()), [("cup".to_owned(), 1)]);
+    /// // Over HTTP: `/state/shop/carts/["ann","tea"]`.
+    /// assert_eq!(running.state("carts").and_then(|carts| carts.get(r#"["ann","tea"]"#)).unwrap(), 2);
+    /// # let mut sizes = node.topic("cart_sizes").json::<u32>().read_all()?;
+    /// # sizes.sort_unstable();
+    /// # assert_eq!(sizes, [1, 2, 5]);
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    pub fn engine(&self) -> millstream_flow::Flow {
+        let mut state = self.shared.state.lock();
+        if let Some(engine) = &state.engine {
+            return engine.clone();
+        }
+        let flow = self.shared.name.clone();
+        state.fault.get_or_insert(Error::NoEngine { flow });
+        // Its elements have the right types, and are never in use.
+        millstream_flow::Flow::with_settings(&self.shared.name, self.shared.settings.clone())
+    }
+
     /// Starts the flow, and waits for its end: of all topics that it reads [until now](Topic::until_now), or never.
     ///
     /// # Errors
@@ -231,7 +286,7 @@ impl Flow {
     }
 
     /// Returns the engine's flow, which the first call makes.
-    fn engine(&self, node: &Node) -> millstream_flow::Flow {
+    fn begin(&self, node: &Node) -> millstream_flow::Flow {
         let mut state = self.shared.state.lock();
         if let Some(engine) = &state.engine {
             return engine.clone();
@@ -266,7 +321,7 @@ impl Flow {
         engine
     }
 
-    /// Returns the engine's flow of one that reads a topic already.
+    /// As [`engine`](Self::engine), of a flow that reads a topic already.
     pub(crate) fn begun(&self) -> millstream_flow::Flow {
         let state = self.shared.state.lock();
         let engine = state.engine.clone();

@@ -106,7 +106,8 @@ where
     }
 
     /// Keeps a value of type `V` for each key, under this name: `/state/<flow>/<name>/<key>` answers it, and the keyed
-    /// topic `<flow>.state.<name>` holds the values of the last checkpoint.
+    /// topic `<flow>.state.<name>` holds the values of the last checkpoint. Maps, lists and other elements are those of
+    /// [`Flow::engine`].
     pub fn state<V>(self, name: &str) -> KeyedState<I, C, T, F, V> {
         KeyedState {
             keyed: self,
@@ -116,7 +117,7 @@ where
     }
 
     /// Returns the engine's stream by key.
-    fn engine(
+    pub(crate) fn engine(
         self,
     ) -> millstream_flow::Keyed<I, C, impl Fn(&Event<T>) -> K + Send + Sync + 'static> {
         let key = self.key;
@@ -151,23 +152,9 @@ where
         O: Debug + Clone + Send + 'static,
         G: Fn(&K, &mut Option<V>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
     {
-        let flow = self.keyed.stream.flow.clone();
-        let values = flow.begun().values::<K, V>(&self.name);
-        let stage = flow.stage_name(&self.name);
-        let results = self.keyed.engine().update(
-            &stage,
-            &values,
-            move |key: &K, value, event: &Event<T>, emit: &mut Emit<'_, Event<O>>| {
-                function(key, value, &event.item, &mut |result: &O| {
-                    emit(&Event {
-                        time: event.time,
-                        key: key_bytes(key),
-                        item: result.clone(),
-                    });
-                });
-            },
-        );
-        Stream::new(flow, results)
+        let flow = self.keyed.stream.flow.begun();
+        let values = flow.values::<K, V>(&self.name);
+        self.keyed.update(&self.name, &values, function)
     }
 
     /// Adds each item to its key's value, which begins as the default.

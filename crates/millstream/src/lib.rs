@@ -37,6 +37,7 @@
 
 mod app;
 mod codec;
+mod elements;
 mod error;
 mod event;
 mod flow_builder;
