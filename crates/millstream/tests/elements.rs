@@ -48,7 +48,7 @@ fn empty_flow() -> Flow {
 }
 
 fn slowed(number: &u64) -> u64 {
-    if number % 128 == 0 {
+    if number.is_multiple_of(128) {
         thread::sleep(Duration::from_micros(1_300));
     }
     *number
