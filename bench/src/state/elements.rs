@@ -76,7 +76,7 @@ trait Kind: 'static {
     fn state(flow: &Flow) -> Self::State;
     fn change(content: &mut <Self::State as Element<u64>>::Content<'_>, field: u64);
     fn change_plain(content: &mut Self::Plain, field: u64);
-    /// Returns a figure of a key's content, to be compared: what it counts, or how many items it has.
+    /// Returns a figure of a key's content, to be compared: its count, or the number of its items.
     fn figure(state: &Self::State, key: u64) -> u64;
     fn plain_figure(content: &Self::Plain) -> u64;
 }

@@ -45,7 +45,7 @@ impl Flow {
         self.plan().graph.name.clone()
     }
 
-    /// Returns another handle of the flow, which adds state elements with a lifetime: an entry that was not changed for so long
+    /// Returns another handle of the flow, which adds state elements with a lifetime: an entry that was not changed for this time
     /// is absent, as if it had been removed. Functions, readers and checkpoints do not see it, and it leaves memory and the
     /// changelog. In Flink it is the time-to-live of state.
     ///

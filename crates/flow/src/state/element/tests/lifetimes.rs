@@ -67,7 +67,7 @@ trait Subject {
     fn element(place: &Place) -> Self;
     fn values(&self) -> &Values<Self::Key, u64>;
 
-    /// Makes a random change of a key of both, and compares what they have before.
+    /// Makes a random change of a key of both, and compares their contents before.
     fn change(&self, key: u64, plain: &mut Plain, now: i64, rng: &mut Rng);
     fn number_of(text: &str) -> u64;
     fn all(&self) -> BTreeMap<u64, u64>;
@@ -266,7 +266,7 @@ impl<S: Subject> Run<S> {
         let values = self.element.values();
         self.committed = self.written.remove(0);
         values.complete(self.committed.number);
-        // The changelog drops what has ended.
+        // The changelog drops entries that have ended.
         let passed = values.passed().unwrap();
         assert_eq!(passed, self.committed.time);
         let is_needed = |(_, end): &(Vec<u8>, Option<i64>)| end.unwrap() > passed;
