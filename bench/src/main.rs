@@ -25,6 +25,7 @@ mod project;
 mod push;
 mod ranks;
 mod report;
+mod rocksdb;
 mod server;
 mod soak;
 mod stamp;

@@ -4,14 +4,14 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use fastrand::Rng;
 use millstream_base::ByteSize;
 use millstream_log::{Durability, LogConfig};
-use millstream_testing::command;
 use serde::{Deserialize, Serialize};
 
 use super::compaction::reopen;
@@ -20,11 +20,10 @@ use super::in_process::on_threads;
 use super::start::{End, files, fill, make_cold};
 use super::table::{self, Table};
 use crate::child::{self, Working, report};
-use crate::folder::Folder;
 use crate::measure::{Bench, median, rounds_of};
 use crate::memory_group::MemoryGroup;
-use crate::project::{build_peer, is_built, peer};
 use crate::report::{Better, Case};
+use crate::rocksdb::RocksDb;
 
 pub const LARGER: &str = "larger-than-memory";
 
@@ -42,9 +41,6 @@ const TARGET: f64 = 1.0;
 
 /// How often each side is measured: a round takes long.
 const ROUNDS: usize = 3;
-
-/// The program that `bench/peers/setup.sh` builds.
-const ROCKSDB: &str = "rocksdb/peer";
 
 /// The child process that gets keys.
 #[derive(Debug, Serialize, Deserialize)]
@@ -132,7 +128,9 @@ pub fn larger(bench: &Bench) -> Result<Vec<Case>> {
         write_numbers(&numbers, keys, 2 * gets, draw.as_ref())?;
         let sides = 1 + usize::from(rocksdb.is_some());
         let rounds = rounds_of(bench.size(ROUNDS, 1), sides, |side| match &rocksdb {
-            Some(rocksdb) if side == 1 => rocksdb.get(&numbers, memory, entry.as_deref()),
+            Some(rocksdb) if side == 1 => {
+                get_of_rocksdb(rocksdb, &numbers, memory, entry.as_deref())
+            }
             _ => get(ours.path(), &numbers, memory, entry.clone()),
         })?;
         let rates = |ran: &[Ran]| -> Vec<f64> {
@@ -181,43 +179,18 @@ fn get(dir: &Path, numbers: &Path, memory: u64, group: Option<PathBuf>) -> Resul
     Working::start(&task)?.hear()
 }
 
-/// RocksDB with the same keys.
-struct RocksDb {
-    folder: Folder,
-}
-
-impl RocksDb {
-    /// Fills it, if it is built. A quick run goes without it.
-    fn filled(bench: &Bench, keys: u64) -> Result<Option<RocksDb>> {
-        if bench.is_quick() {
-            return Ok(None);
-        }
-        build_peer("rocksdb");
-        if !is_built(ROCKSDB, "RocksDB") {
-            return Ok(None);
-        }
-        let folder = bench.folder("rocksdb", 4 << 30)?;
-        let filled = command(peer(ROCKSDB))
-            .arg("fill")
-            .arg(folder.path())
-            .arg(keys.to_string())
-            .status()?;
-        ensure!(filled.success(), "RocksDB was not filled: {filled}");
-        Ok(Some(RocksDb { folder }))
-    }
-
-    fn get(&self, numbers: &Path, memory: u64, group: Option<&Path>) -> Result<Ran> {
-        make_cold(&files(self.folder.path())?)?;
-        let output = command(peer(ROCKSDB))
-            .arg("get")
-            .args([self.folder.path(), numbers])
-            .args([THREADS.to_string(), (memory / 2).to_string()])
-            .args(group)
-            .stderr(std::process::Stdio::inherit())
-            .output()?;
-        ensure!(output.status.success(), "RocksDB: {}", output.status);
-        serde_json::from_slice(&output.stdout).context("RocksDB printed something else")
-    }
+/// Gets keys of RocksDB, with cold files.
+fn get_of_rocksdb(
+    rocksdb: &RocksDb,
+    numbers: &Path,
+    memory: u64,
+    group: Option<&Path>,
+) -> Result<Ran> {
+    make_cold(&files(rocksdb.folder().path())?)?;
+    let settings = [THREADS, memory / 2].map(|number| number.to_string());
+    let settings = settings.iter().map(AsRef::as_ref);
+    let words = iter::once(numbers.as_os_str()).chain(settings);
+    rocksdb.run("get", words.chain(group.map(Path::as_os_str)))
 }
 
 fn write_numbers(path: &Path, keys: u64, count: u64, draw: Option<&Zipf>) -> Result<()> {

@@ -4,27 +4,24 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use millstream_base::ByteSize;
 use millstream_flow::sources::Generator;
 use millstream_flow::{Flow, FlowSettings, Resume};
 use millstream_log::{Log, LogConfig};
-use millstream_testing::command;
 use serde::{Deserialize, Serialize};
 
 use super::counting::{FLOW, INSTANCES, INTERVAL, SPREAD, checkpoints};
 use super::recovery::wait_until;
 use crate::child::{self, Working, report};
-use crate::folder::Folder;
 use crate::measure::{Bench, rounds_of};
 use crate::memory_group::MemoryGroup;
-use crate::project::{build_peer, is_built, peer};
 use crate::report::{Better, Case};
+use crate::rocksdb::RocksDb;
 
 pub const SCARCE: &str = "scarce-memory";
 
@@ -48,9 +45,6 @@ const FILL_MAX: Duration = Duration::from_secs(300);
 
 /// How often each side is measured: a round takes long.
 const ROUNDS: usize = 3;
-
-/// The program that `bench/peers/setup.sh` builds.
-const ROCKSDB: &str = "rocksdb/peer";
 
 /// The child process whose flow counts: each key once, then keys at random.
 #[derive(Debug, Serialize, Deserialize)]
@@ -192,7 +186,9 @@ pub fn scarce(bench: &Bench) -> Result<Vec<Case>> {
     let rounds = rounds_of(bench.size(ROUNDS, 1), sides, |side| {
         bench.settle_disk();
         match &rocksdb {
-            Some(rocksdb) if side == 1 => rocksdb.count(keys, time, memory, entry.as_deref()),
+            Some(rocksdb) if side == 1 => {
+                count_in_rocksdb(rocksdb, keys, time, memory, entry.as_deref())
+            }
             _ => count(Work::Update(time), entry.clone()),
         }
     })?;
@@ -208,40 +204,15 @@ pub fn scarce(bench: &Bench) -> Result<Vec<Case>> {
     }])
 }
 
-/// RocksDB with the same keys, and values of the same size.
-struct RocksDb {
-    folder: Folder,
-}
-
-impl RocksDb {
-    /// Fills it, if it is built. A quick run goes without it.
-    fn filled(bench: &Bench, keys: u64) -> Result<Option<RocksDb>> {
-        if bench.is_quick() {
-            return Ok(None);
-        }
-        build_peer("rocksdb");
-        if !is_built(ROCKSDB, "RocksDB") {
-            return Ok(None);
-        }
-        let folder = bench.folder("rocksdb", 8 << 30)?;
-        let filled = command(peer(ROCKSDB))
-            .arg("fill")
-            .arg(folder.path())
-            .arg(keys.to_string())
-            .status()?;
-        ensure!(filled.success(), "RocksDB was not filled: {filled}");
-        Ok(Some(RocksDb { folder }))
-    }
-
-    fn count(&self, keys: u64, time: Duration, memory: u64, group: Option<&Path>) -> Result<Ran> {
-        let output = command(peer(ROCKSDB))
-            .arg("update")
-            .arg(self.folder.path())
-            .args([keys, time.as_secs(), INSTANCES, memory / 4].map(|number| number.to_string()))
-            .args(group)
-            .stderr(Stdio::inherit())
-            .output()?;
-        ensure!(output.status.success(), "RocksDB: {}", output.status);
-        serde_json::from_slice(&output.stdout).context("RocksDB printed something else")
-    }
+/// Counts in RocksDB, which has the same keys, and values of the same size.
+fn count_in_rocksdb(
+    rocksdb: &RocksDb,
+    keys: u64,
+    time: Duration,
+    memory: u64,
+    group: Option<&Path>,
+) -> Result<Ran> {
+    let settings = [keys, time.as_secs(), INSTANCES, memory / 4].map(|number| number.to_string());
+    let words = settings.iter().map(AsRef::as_ref);
+    rocksdb.run("update", words.chain(group.map(Path::as_os_str)))
 }
