@@ -452,7 +452,7 @@ fn the_replicas_of_several_instances_count_each_record_once() -> Result<(), Erro
 }
 
 #[test]
-fn results_have_the_time_and_the_key_of_their_items() -> Result<(), Error> {
+fn results_have_the_key_of_their_items() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let node = Node::embedded(dir.path())?;
     let words = node.topic("words").text().create()?;

@@ -158,8 +158,8 @@ impl<K: Key, V: Value> Values<K, V> {
         } = *place;
         let tables = (0..partitions).map(|_| SharedTable::default());
         let tables: Vec<_> = tables.collect();
-        for (table, spec) in tables.iter().zip(iter::repeat(lifetime)) {
-            spec.iter().for_each(|spec| table.lock().set_lifetime(spec));
+        if let Some(spec) = lifetime {
+            tables.iter().for_each(|it| it.lock().set_lifetime(spec));
         }
         let changed = tables.iter();
         let shared = Shared {
