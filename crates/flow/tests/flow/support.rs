@@ -21,12 +21,14 @@ pub fn settings(workers: usize, ring_items_max: usize) -> FlowSettings {
     }
 }
 
-/// Waits until `condition` holds, for up to ten seconds.
+/// Waits until `condition` holds, for up to a minute. Checks it ever less often, since it may be costly.
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let started_at = Instant::now();
     while !condition() {
-        assert!(started_at.elapsed() < Duration::from_secs(10), "{what}");
-        std::thread::sleep(Duration::from_millis(1));
+        let waited = started_at.elapsed();
+        assert!(waited < Duration::from_secs(60), "{what}");
+        let pause = (waited / 10).clamp(Duration::from_millis(1), Duration::from_millis(100));
+        thread::sleep(pause);
     }
 }
 
