@@ -18,7 +18,7 @@ use crate::support::{World, for_both};
 /// More than the transactions that a changelog has open at once.
 const FAILED: u64 = 10;
 
-const TIME_MAX: Duration = Duration::from_secs(10);
+const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Forwards all calls, and refuses shards while `refuses` is set.
 struct Refusing {

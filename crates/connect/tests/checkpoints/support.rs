@@ -20,11 +20,11 @@ pub fn settings(place: &Arc<impl Checkpoints>, resume: bool) -> FlowSettings {
     }
 }
 
-/// Waits until `condition` holds, for up to ten seconds.
+/// Waits until `condition` holds, for up to a minute.
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let started_at = Instant::now();
     while !condition() {
-        assert!(started_at.elapsed() < Duration::from_secs(10), "{what}");
+        assert!(started_at.elapsed() < Duration::from_secs(60), "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

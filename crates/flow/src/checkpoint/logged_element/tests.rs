@@ -11,7 +11,7 @@ use crate::sinks::sink::Sink;
 use crate::state::changelog_reader::RestoreChange;
 use crate::state::logged::WriteChanges;
 
-const TIME_MAX: Duration = Duration::from_secs(10);
+const TIME_MAX: Duration = Duration::from_secs(60);
 
 fn wait_until(condition: impl Fn() -> bool) {
     let started_at = Instant::now();

@@ -22,7 +22,7 @@ const STRETCH: u64 = 128;
 const STRETCH_KEYS: u64 = 16;
 
 /// Each snapshot that no worker was woken for would take seconds.
-const TIME_MAX: Duration = Duration::from_secs(30);
+const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The key and change of a number: every eighth change removes the value, others add.
 fn change(seed: u64, number: u64) -> (u64, Option<u64>) {
