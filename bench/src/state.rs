@@ -23,6 +23,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (cost::COST, cost::cost),
         (recovery::RECOVERY, recovery::recovery),
         (scarce::SCARCE, scarce::scarce),
+        (scarce::LARGE, scarce::large),
     ],
 };
 

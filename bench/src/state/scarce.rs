@@ -1,9 +1,10 @@
-//! Updates of state that is four times as large as the memory of its process, beside RocksDB.
+//! State that is larger than the memory for it: updates beside RocksDB, and the first result after a kill.
 //!
-//! The kernel limits the memory of each side, including the system's cache of its files.
+//! In the first case the kernel limits the memory of each side, including the system's cache of its files.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,12 +19,14 @@ use serde::{Deserialize, Serialize};
 use super::counting::{FLOW, INSTANCES, INTERVAL, SPREAD, checkpoints};
 use super::recovery::wait_until;
 use crate::child::{self, Working, report};
-use crate::measure::{Bench, rounds_of};
+use crate::measure::{Bench, median, rounds_of};
 use crate::memory_group::MemoryGroup;
 use crate::report::{Better, Case};
 use crate::rocksdb::RocksDb;
 
 pub const SCARCE: &str = "scarce-memory";
+
+pub const LARGE: &str = "recovery-10-gb";
 
 /// How many times the keys and values are as large as the memory.
 const TIMES: u64 = 4;
@@ -46,12 +49,21 @@ const FILL_MAX: Duration = Duration::from_secs(300);
 /// How often each side is measured: a round takes long.
 const ROUNDS: usize = 3;
 
+/// The values of the large state: 10 GB of texts.
+const LARGE_KEYS: u64 = 10_000_000;
+const LARGE_TEXT_BYTES: usize = 1000;
+
+/// The most seconds until the first result.
+const LARGE_TARGET_S: f64 = 1.0;
+
 /// The child process whose flow counts: each key once, then keys at random.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Count {
     dir: PathBuf,
     keys: u64,
-    pool: u64,
+    text_bytes: usize,
+    /// `None` for as much as a log has without settings.
+    pool: Option<u64>,
     work: Work,
     /// `None` without a limit of memory.
     group: Option<PathBuf>,
@@ -63,6 +75,8 @@ enum Work {
     Fill,
     /// Goes on for a time, and is measured for the same time then.
     Update(Duration),
+    /// Goes on until there is a result.
+    Resume,
 }
 
 /// The figures of a run, as both sides print them.
@@ -70,6 +84,9 @@ enum Work {
 struct Ran {
     updates: u64,
     seconds: f64,
+    /// How long the log took to open: ours alone.
+    #[serde(default)]
+    opened_s: f64,
 }
 
 /// A count, and a text that makes the value as large as others.
@@ -92,12 +109,18 @@ impl child::Task for Count {
 
     fn run(self) -> Result<()> {
         static EVENTS: AtomicU64 = AtomicU64::new(0);
+        static FIRST_RESULT: OnceLock<Instant> = OnceLock::new();
         let events = || EVENTS.load(Ordering::Relaxed);
         self.group.as_deref().map_or(Ok(()), MemoryGroup::join)?;
-        let log = Log::open(LogConfig::with_pool(&self.dir, ByteSize(self.pool)))?;
+        let started_at = Instant::now();
+        let log = Log::open(match self.pool {
+            Some(pool) => LogConfig::with_pool(&self.dir, ByteSize(pool)),
+            None => LogConfig::new(&self.dir),
+        })?;
+        let opened_s = started_at.elapsed().as_secs_f64();
         let resume = match self.work {
             Work::Fill => Resume::Never,
-            Work::Update(_) => Resume::Always,
+            Work::Update(_) | Work::Resume => Resume::Always,
         };
         let settings = FlowSettings {
             workers: NonZeroUsize::new(INSTANCES as usize).expect("there are instances"),
@@ -106,7 +129,9 @@ impl child::Task for Count {
         };
         let flow = Flow::with_settings(FLOW, settings);
         let counts = flow.values::<u64, Counted>("counts");
-        let keys = self.keys;
+        let Count {
+            keys, text_bytes, ..
+        } = self;
         let source = |instance| {
             Generator::new(move |number| {
                 EVENTS.fetch_add(1, Ordering::Relaxed);
@@ -115,11 +140,12 @@ impl child::Task for Count {
         };
         flow.sources("events", (0..INSTANCES).map(source).collect::<Vec<_>>())
             .key_by(|key| *key)
-            .fold("count", &counts, |counted, _| {
+            .fold("count", &counts, move |counted, _| {
                 counted.count += 1;
                 if counted.text.is_empty() {
-                    counted.text = "a".repeat(TEXT_BYTES);
+                    counted.text = "a".repeat(text_bytes);
                 }
+                FIRST_RESULT.get_or_init(Instant::now);
             });
         let running = flow.run()?;
         let kept = || running.checkpoints().unwrap_or_default().kept;
@@ -132,6 +158,7 @@ impl child::Task for Count {
                 Ran {
                     updates: events(),
                     seconds: begin.elapsed().as_secs_f64(),
+                    opened_s,
                 }
             }
             Work::Update(time) => {
@@ -141,6 +168,18 @@ impl child::Task for Count {
                 Ran {
                     updates: events() - before,
                     seconds: begin.elapsed().as_secs_f64(),
+                    opened_s,
+                }
+            }
+            Work::Resume => {
+                wait_until("there is a result", FILL_MAX, || {
+                    FIRST_RESULT.get().is_some()
+                })?;
+                let first = FIRST_RESULT.get().copied().unwrap_or(started_at);
+                Ran {
+                    updates: 1,
+                    seconds: (first - started_at).as_secs_f64(),
+                    opened_s,
                 }
             }
         };
@@ -148,7 +187,14 @@ impl child::Task for Count {
             ensure!(counts.get(&key).is_some(), "key {key} is missing");
         }
         ensure!(!running.is_finished(), "the flow has failed");
-        report(&ran)
+        report(&ran)?;
+        match self.work {
+            Work::Update(_) => Ok(()),
+            // Then it is killed.
+            Work::Fill | Work::Resume => loop {
+                sleep(FILL_MAX);
+            },
+        }
     }
 }
 
@@ -174,11 +220,12 @@ pub fn scarce(bench: &Bench) -> Result<Vec<Case>> {
         let task = Count {
             dir: dir.clone(),
             keys,
-            pool: memory / 4,
+            text_bytes: TEXT_BYTES,
+            pool: Some(memory / 4),
             work,
             group,
         };
-        Working::start(&task)?.hear()
+        killed(&task)
     };
     count(Work::Fill, None)?;
     let rocksdb = RocksDb::filled(bench, keys)?;
@@ -202,6 +249,40 @@ pub fn scarce(bench: &Bench) -> Result<Vec<Case>> {
         Some(rocksdb) => case.by_hand(rates(rocksdb)).target(TARGET),
         None => case,
     }])
+}
+
+/// Returns the figures of a process, and kills it.
+fn killed(task: &Count) -> Result<Ran> {
+    let mut child = Working::start(task)?;
+    let ran = child.hear()?;
+    child.kill()?;
+    Ok(ran)
+}
+
+/// The time from the start of a process to its first result, a changed value, where the process before had 10 GB of state
+/// and was killed.
+pub fn large(bench: &Bench) -> Result<Vec<Case>> {
+    let keys = bench.size(LARGE_KEYS, 2_000);
+    let folder = bench.folder(LARGE, 24 << 30)?;
+    let count = |work| {
+        killed(&Count {
+            dir: folder.path().join("log"),
+            keys,
+            text_bytes: LARGE_TEXT_BYTES,
+            pool: None,
+            work,
+            group: None,
+        })
+    };
+    let filled = count(Work::Fill)?;
+    bench.settle_disk();
+    let rounds = rounds_of(bench.size(ROUNDS, 1), 1, |_| count(Work::Resume))?;
+    let of = |figure: fn(&Ran) -> f64| -> Vec<f64> { rounds[0].iter().map(figure).collect() };
+    let case = Case::new(LARGE, "s", Better::Lower, of(|ran| ran.seconds))
+        .bound(LARGE_TARGET_S)
+        .detail("opened_s", median(&of(|ran| ran.opened_s)))
+        .detail("fill_s", filled.seconds);
+    Ok(vec![case])
 }
 
 /// Counts in RocksDB, which has the same keys, and values of the same size.

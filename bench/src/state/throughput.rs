@@ -1,9 +1,12 @@
 //! Events per second of a flow that keeps its state, beside the same flow that does not, and beside Flink.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use super::counting::{INTERVAL, Load, Order, Ran};
 use super::flink::{Flink, FlinkRan};
+use crate::folder::Folder;
 use crate::measure::{Bench, median};
 use crate::report::{Better, Case};
 
@@ -14,6 +17,13 @@ const GRID: [(u64, u64, u64); 2] = [
     (10_000, 200_000_000, 1_500_000),
     (1_000_000, 60_000_000, 1_000_000),
 ];
+
+/// The interval and the keys of frequent checkpoints.
+const OFTEN: Duration = Duration::from_millis(50);
+const OFTEN_KEYS: u64 = 1_000;
+
+/// The least part of the rate without checkpoints.
+const OFTEN_TARGET: f64 = 0.95;
 
 /// A contender's run.
 enum Side {
@@ -89,5 +99,29 @@ pub fn throughput(bench: &Bench) -> Result<Vec<Case>> {
         }
         cases.push(case);
     }
+    cases.push(often(bench, &folder)?);
     Ok(cases)
+}
+
+/// A checkpoint every 50 ms, of 1,000 changed keys.
+fn often(bench: &Bench, folder: &Folder) -> Result<Case> {
+    let load = Load {
+        keys: OFTEN_KEYS,
+        order: Order::Scattered,
+        events: bench.size(200_000_000, 100_000),
+        events_per_second: None,
+    };
+    let rounds = bench.turns(2, |place| match place {
+        0 => load.run_kept(bench, folder, OFTEN),
+        _ => load.run_unkept(),
+    })?;
+    let checkpoints: Vec<f64> = rounds[0].iter().map(|ran| ran.checkpoints).collect();
+    let seconds: Vec<f64> = rounds[0].iter().map(|ran| ran.took.seconds).collect();
+    let name = format!("{THROUGHPUT}/every-50-ms");
+    let rates = load.million_per_second(&rounds[0]);
+    Ok(Case::new(name, "M events/s", Better::Higher, rates)
+        .by_hand(load.million_per_second(&rounds[1]))
+        .target(OFTEN_TARGET)
+        .detail("checkpoints", median(&checkpoints))
+        .detail("seconds", median(&seconds)))
 }

@@ -8,7 +8,7 @@ use millstream_record::{
     Chunk, ChunkBuilder, ChunkError, Compression, Decompressor, Header, Producer,
 };
 
-/// A chunk is sent when it has grown to this. It stays in the processor's cache between building,
+/// A chunk is sent when it has grown to this, as a rule. It stays in the processor's cache between building,
 /// checksum and append.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
@@ -24,6 +24,8 @@ const RECORD_OVERHEAD_BYTES: usize = 64;
 pub struct StreamProducer {
     partition: StreamPartition,
     builder: ChunkBuilder,
+    /// A chunk is sent when it has grown to this.
+    chunk_bytes: usize,
     producer: ProducerId,
     /// The sequence of the next record to send.
     sequence: Sequence,
@@ -101,6 +103,7 @@ impl StreamProducer {
         StreamProducer {
             partition,
             builder,
+            chunk_bytes: CHUNK_BYTES,
             producer,
             sequence: Sequence(0),
             in_flight: VecDeque::new(),
@@ -162,6 +165,11 @@ impl StreamProducer {
         &self.partition
     }
 
+    /// Sends chunks that are smaller than [`CHUNK_BYTES`].
+    pub(crate) fn set_chunk_bytes(&mut self, chunk_bytes: usize) {
+        self.chunk_bytes = chunk_bytes;
+    }
+
     /// Goes on counting from another number, before anything was added.
     pub(crate) fn set_sequence(&mut self, sequence: Sequence) {
         self.sequence = sequence;
@@ -184,7 +192,7 @@ impl StreamProducer {
             + value.map_or(0, <[u8]>::len)
             + headers_bytes.sum::<usize>();
         // The stream may take smaller chunks only.
-        let chunk_bytes = CHUNK_BYTES.min(self.partition.chunk_bytes_max());
+        let chunk_bytes = self.chunk_bytes.min(self.partition.chunk_bytes_max());
         // A large record goes alone, so that an error is about it.
         if self.builder.len() + payload + RECORD_OVERHEAD_BYTES > chunk_bytes {
             self.append()?;

@@ -20,6 +20,9 @@ use super::changelog_clock::{ChangelogClock, lowered, raised, time_of};
 use super::log_reader::LogReader;
 use crate::sink::{SinkError, StreamSink};
 
+/// As compaction has it: values that have left memory are looked up one by one.
+const CHUNK_BYTES: usize = 16 << 10;
+
 /// Appends the changes in transactions, and reads them back.
 pub struct LogChangelog {
     log: Log,
@@ -49,6 +52,7 @@ impl LogChangelog {
         let mut sink = StreamSink::new(&stream, clock.encode())?;
         // The checkpoint fails, and the flow goes on.
         sink.fail_on_full_disk();
+        sink.set_chunk_bytes(CHUNK_BYTES);
         let log = log.clone();
         Ok(LogChangelog {
             log,

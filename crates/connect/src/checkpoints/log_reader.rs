@@ -1,6 +1,7 @@
 //! Reads the changes of a state element in a stream of a log: all of them, or those of single keys.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{iter, thread};
 
@@ -19,6 +20,18 @@ const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// … and the number of tries to read a key.
 const BUSY_TRIES: u32 = 10_000;
+
+/// A disk answers many reads together sooner than one after the other: keys of one thread, …
+const KEYS_OF_JOB: usize = 16;
+
+/// … and the most threads.
+const THREADS_MAX: usize = 16;
+
+/// The places of some keys of a partition.
+type Job<'a> = (&'a Readable, &'a [usize]);
+
+/// Values with the places of their keys.
+type Values = Vec<(usize, Option<Vec<u8>>)>;
 
 /// A reader of the changes that were committed when it was made.
 pub struct LogReader {
@@ -124,14 +137,50 @@ impl LogReader {
         for (n, key) in keys.iter().enumerate() {
             by_partition[partition_of_key(key, self.partitions.len())].push(n);
         }
+        let jobs = iter::zip(&self.partitions, &by_partition);
+        let jobs = jobs.flat_map(|(readable, places)| {
+            let parts = places.chunks(KEYS_OF_JOB);
+            parts.map(move |part| (readable, part))
+        });
+        let jobs: Vec<Job<'_>> = jobs.collect();
         let mut values = vec![None; keys.len()];
-        for (readable, places) in iter::zip(&self.partitions, by_partition) {
-            let keys: Vec<&[u8]> = places.iter().map(|n| &keys[*n][..]).collect();
-            for (n, version) in iter::zip(places, newest(&readable.partition, &keys)?) {
-                values[n] = self.value(readable, version)?;
-            }
+        for (n, value) in self.run_all(&jobs, keys)? {
+            values[n] = value;
         }
         Ok(values)
+    }
+
+    /// Runs the jobs in several threads.
+    fn run_all(&self, jobs: &[Job<'_>], keys: &[Vec<u8>]) -> Result<Values, BoxError> {
+        let next = AtomicUsize::new(0);
+        let run = || {
+            let mut values = Values::new();
+            while let Some((readable, places)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let keys: Vec<&[u8]> = places.iter().map(|n| &keys[*n][..]).collect();
+                for (n, version) in iter::zip(*places, newest(&readable.partition, &keys)?) {
+                    values.push((*n, self.value(readable, version)?));
+                }
+            }
+            Ok(values)
+        };
+        thread::scope(|scope| {
+            let helpers = 1..jobs.len().min(THREADS_MAX);
+            // This thread does what the system has no threads for.
+            let helpers = helpers.filter_map(|_| {
+                let thread = thread::Builder::new().name("millstream-get".to_owned());
+                thread.spawn_scoped(scope, run).ok()
+            });
+            let helpers: Vec<_> = helpers.collect();
+            let mut all: Result<Values, BoxError> = run();
+            for helper in helpers {
+                let values = helper.join().unwrap_or_else(|panic| resume_unwind(panic));
+                all = all.and_then(|mut all| {
+                    all.extend(values?);
+                    Ok(all)
+                });
+            }
+            all
+        })
     }
 
     fn value(

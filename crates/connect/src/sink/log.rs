@@ -23,6 +23,8 @@ pub type StreamSink<F> = RecordSink<F, LogDestination>;
 /// A stream of a log in the process.
 pub struct LogDestination {
     partitions: Vec<StreamPartition>,
+    /// A chunk is sent when it has grown to this.
+    chunk_bytes: usize,
     /// The partition whose turn it is, for records without a key.
     turn: Turn,
 }
@@ -70,9 +72,15 @@ impl<F> StreamSink<F> {
         let partitions = (0..stream.partition_count()).map(|partition| stream.partition(partition));
         let destination = LogDestination {
             partitions: partitions.collect::<Result<_, _>>()?,
+            chunk_bytes: CHUNK_BYTES,
             turn: Turn::default(),
         };
         Ok(RecordSink::of(stream.name(), encode, destination))
+    }
+
+    /// Sends chunks that are smaller than [`CHUNK_BYTES`]: a look-up of a key reads a whole chunk.
+    pub(crate) fn set_chunk_bytes(&mut self, chunk_bytes: usize) {
+        self.destination.chunk_bytes = chunk_bytes;
     }
 
     /// Returns the producer ids of the sink's transactions on all ranks; none before it has begun.
@@ -88,6 +96,7 @@ impl LogDestination {
         let producers = self.partitions.iter().map(|handle| {
             let mut of_partition =
                 StreamProducer::of_partition(handle.clone(), id, is_transactional);
+            of_partition.set_chunk_bytes(self.chunk_bytes);
             let mut known = handle.producers().into_iter();
             let known = known.find(|known| known.producer == id);
             if let Some(last) = known.and_then(|known| known.last_sequence) {

@@ -12,6 +12,9 @@ use indexmap::IndexMap;
 /// stored. Beyond this bound, after failures, older ones are joined.
 const SEGMENTS_MAX: usize = 8;
 
+/// The number of the first segment.
+const FIRST_NUMBER: u64 = 1;
+
 /// Former values, so that readers find those of the last complete checkpoint, and a writer those of the checkpoint that it
 /// stores while newer values replace them. Each checkpoint ends a segment. A segment has the keys that changed in it, each
 /// with its value from the segment's beginning.
@@ -76,8 +79,8 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     /// An empty history, which shows in `changed` how many keys have changed in the present segment.
     pub fn new(changed: &Arc<AtomicUsize>) -> Self {
         ValueHistory {
-            segments: VecDeque::from([Segment::new(1, 0)]),
-            number: 1,
+            segments: VecDeque::from([Segment::new(FIRST_NUMBER, 0)]),
+            number: FIRST_NUMBER,
             changed: Arc::clone(changed),
             written: 0,
             ended: Vec::new(),
@@ -119,6 +122,27 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     pub fn note_removed(&mut self, key: K) {
         let last = self.segments.back_mut().expect("there is a segment");
         last.removed.push(key);
+    }
+
+    /// Forgets a key that got its value in the present segment: no checkpoint and no changelog has it. Returns `false` if
+    /// one may have it.
+    pub fn forget_new(&mut self, key: &K) -> bool {
+        // Before the first cut, keys are noted that the changelog alone may have.
+        if self.number == FIRST_NUMBER {
+            return false;
+        }
+        let mut older = self.segments.iter().rev().skip(1);
+        if older.any(|segment| segment.former.contains_key(key)) {
+            return false;
+        }
+        let last = self.segments.back_mut().expect("there is a segment");
+        let is_new = matches!(last.former.get(key), Some(None));
+        if is_new {
+            // Writers read former segments only, so the order of this one may change.
+            last.former.swap_remove(key);
+            self.changed.store(last.former.len(), Ordering::Relaxed);
+        }
+        is_new
     }
 
     /// Returns the value at the last complete checkpoint of a key that has changed since then; `None` for other keys.

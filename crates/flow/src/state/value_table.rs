@@ -382,13 +382,18 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         Some(swept)
     }
 
-    /// The key has no value any more.
+    /// The key has no value any more. A key that no checkpoint had is forgotten at once, so items that come and go between
+    /// two checkpoints cost no change of the changelog.
     #[cold]
     fn removed(&mut self, key: K) {
-        match &mut self.history {
-            Some(history) => history.note_removed(key),
-            None => self.remove(&key),
+        // A cold table has to know that the key has no value.
+        let may_forget = self.cold.is_none();
+        if let Some(history) = &mut self.history
+            && !(may_forget && history.forget_new(&key))
+        {
+            return history.note_removed(key);
         }
+        self.remove(&key);
     }
 
     fn insert_changed(&mut self, key: K, value: Option<V>) {
@@ -501,7 +506,7 @@ mod tests {
             set(&mut table, 4, None);
         }
         set(&mut table, 5, None);
-        assert_eq!(take_changes(&mut table, 2), [(2, Some(21)), (4, None)]);
+        assert_eq!(take_changes(&mut table, 2), [(2, Some(21))]);
         assert_eq!(table.get(&1), Some(&10));
         table.complete(2);
         sweep(&mut table);
