@@ -74,7 +74,7 @@ trait Kind: 'static {
     type Plain: Default + Send;
 
     fn state(flow: &Flow) -> Self::State;
-    fn change(content: &mut <Self::State as Element<u64>>::Content<'_>, field: u64);
+    fn change(content: <Self::State as Element<u64>>::Content<'_>, field: u64);
     fn change_plain(content: &mut Self::Plain, field: u64);
     /// Returns a figure of a key's content, to be compared: its count, or the number of its items.
     fn figure(state: &Self::State, key: u64) -> u64;
@@ -222,7 +222,7 @@ impl Kind for ValueKind {
         flow.values("state")
     }
 
-    fn change(content: &mut Content<'_, Self>, _: u64) {
+    fn change(content: Content<'_, Self>, _: u64) {
         *content.get_or_insert_default() += 1;
     }
 
@@ -250,7 +250,7 @@ impl Kind for CounterKind {
         flow.counters("state")
     }
 
-    fn change(content: &mut Content<'_, Self>, _: u64) {
+    fn change(mut content: Content<'_, Self>, _: u64) {
         content.add(1);
     }
 
@@ -278,7 +278,7 @@ impl Kind for MapKind {
         flow.maps("state")
     }
 
-    fn change(content: &mut Content<'_, Self>, field: u64) {
+    fn change(mut content: Content<'_, Self>, field: u64) {
         *content.or_default(&field) += 1;
     }
 
@@ -306,7 +306,7 @@ impl Kind for OrderedMapKind {
         flow.ordered_maps("state")
     }
 
-    fn change(content: &mut Content<'_, Self>, field: u64) {
+    fn change(mut content: Content<'_, Self>, field: u64) {
         *content.or_default(&field) += 1;
     }
 
@@ -335,7 +335,7 @@ impl Kind for SetKind {
     }
 
     /// Inserts an element that is not there, and removes one that is: each update is a change.
-    fn change(content: &mut Content<'_, Self>, field: u64) {
+    fn change(mut content: Content<'_, Self>, field: u64) {
         if !content.insert(&field) {
             content.remove(&field);
         }
@@ -367,7 +367,7 @@ impl Kind for MatrixKind {
         flow.matrices("state")
     }
 
-    fn change(content: &mut Content<'_, Self>, field: u64) {
+    fn change(mut content: Content<'_, Self>, field: u64) {
         content.add(&field, 1.0);
     }
 
@@ -400,7 +400,7 @@ impl Kind for ListKind {
     }
 
     /// Keeps the last items.
-    fn change(content: &mut Content<'_, Self>, field: u64) {
+    fn change(mut content: Content<'_, Self>, field: u64) {
         content.push_back(field);
         if content.len() > ITEMS_MAX {
             content.pop_front();
@@ -434,7 +434,7 @@ impl Kind for VectorKind {
         flow.vectors("state")
     }
 
-    fn change(content: &mut Content<'_, Self>, field: u64) {
+    fn change(mut content: Content<'_, Self>, field: u64) {
         content.add(field as usize, 1.0);
     }
 
@@ -467,7 +467,7 @@ impl Kind for TopKind {
     }
 
     /// Fields have scores in another order, and the highest stay.
-    fn change(content: &mut Content<'_, Self>, field: u64) {
+    fn change(mut content: Content<'_, Self>, field: u64) {
         content.put(&(field * 7 % FIELDS), &field);
     }
 

@@ -136,6 +136,16 @@ pub enum FlowError {
         /// The reason, and the remedy.
         why: &'static str,
     },
+    /// State elements that one operator cannot change together.
+    #[error("flow \"{flow}\": \"{operator}\" cannot change its state elements together: {why}")]
+    Elements {
+        /// The flow.
+        flow: String,
+        /// The operator.
+        operator: String,
+        /// The reason, and the remedy.
+        why: &'static str,
+    },
     /// Two stages, two state elements, or two sinks of one name.
     #[error("flow \"{flow}\" has two elements named \"{name}\"; rename one")]
     DuplicateName {

@@ -26,8 +26,9 @@ where
     /// [`Maps`](millstream_flow::Maps) the key's map, as [`MapOf`](millstream_flow::MapOf); of others likewise. It may change
     /// the content, and emit results, which have the item's time and are written with the key. `name` is the operator's.
     ///
-    /// Items of one key come in their order. Several operators may change one element. A panic of `function` fails the flow,
-    /// since the content may be half changed.
+    /// Items of one key come in their order. Several operators may change one element. `element` may also be a tuple of two,
+    /// three or four elements, which have to differ: the function gets the tuple of their contents. A panic of `function`
+    /// fails the flow, since the content may be half changed.
     ///
     /// ```
     /// use millstream::{Flow, Node};
@@ -43,7 +44,7 @@ where
     /// let leaders = flow.engine().tops::<u64, u64, String>("leaders", 2);
     /// games
     ///     .key_by(|(game, _, _)| *game)
-    ///     .update("play", &leaders, |_game, leaders, (_, player, points), emit| {
+    ///     .update("play", &leaders, |_game, mut leaders, (_, player, points), emit| {
     ///         if leaders.highest().is_none_or(|(highest, _)| points > highest) {
     ///             emit(&format!("{player} leads with {points} points"));
     ///         }
@@ -69,7 +70,7 @@ where
     where
         E: Element<K>,
         O: Debug + Clone + Send + 'static,
-        G: Fn(&K, &mut E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+        G: Fn(&K, E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
     {
         let flow = self.stream.flow.clone();
         let stage = flow.stage_name(name);
@@ -105,7 +106,7 @@ where
     /// let last_pages = flow.engine().lists::<String, u64>("last_pages");
     /// visits
     ///     .key_by(|(user, _)| user.clone())
-    ///     .fold("visit", &last_pages, |pages, (_, page)| {
+    ///     .fold("visit", &last_pages, |mut pages, (_, page)| {
     ///         pages.push_back(*page);
     ///         if pages.len() > 3 {
     ///             pages.pop_front();
@@ -118,12 +119,11 @@ where
     pub fn fold<E, G>(self, name: &str, element: &E, step: G) -> Flow
     where
         E: Element<K>,
-        G: Fn(&mut E::Content<'_>, &T) + Send + Sync + 'static,
+        G: Fn(E::Content<'_>, &T) + Send + Sync + 'static,
     {
-        let step =
-            move |_: &K, content: &mut E::Content<'_>, item: &T, _: &mut Emit<'_, Infallible>| {
-                step(content, item);
-            };
+        let step = move |_: &K, content: E::Content<'_>, item: &T, _: &mut Emit<'_, Infallible>| {
+            step(content, item);
+        };
         self.update(name, element, step).end(name)
     }
 }
@@ -157,11 +157,11 @@ where
     /// let together = flow.engine().partial_matrix::<u64, u64>("together");
     /// given
     ///     .key_by(|(user, _)| user.clone())
-    ///     .update("rate", &ratings, |_user, row, (_, item), emit| {
+    ///     .update("rate", &ratings, |_user, mut row, (_, item), emit| {
     ///         row.iter().for_each(|(other, _)| emit(&(*item, *other)));
     ///         row.set(item, 1.0);
     ///     })
-    ///     .fold_local("pair", &together, |together, (item, other)| {
+    ///     .fold_local("pair", &together, |mut together, (item, other)| {
     ///         together.add(item, other, 1.0);
     ///         together.add(other, item, 1.0);
     ///     })
@@ -182,7 +182,7 @@ where
     where
         E: PartialElement,
         O: Debug + Clone + Send + 'static,
-        G: Fn(&mut E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+        G: Fn(E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
     {
         let Stream {
             flow, operators, ..
@@ -208,9 +208,9 @@ where
     pub fn fold_local<E, G>(self, name: &str, element: &E, step: G) -> Flow
     where
         E: PartialElement,
-        G: Fn(&mut E::Content<'_>, &T) + Send + Sync + 'static,
+        G: Fn(E::Content<'_>, &T) + Send + Sync + 'static,
     {
-        let step = move |replica: &mut E::Content<'_>, item: &T, _: &mut Emit<'_, Infallible>| {
+        let step = move |replica: E::Content<'_>, item: &T, _: &mut Emit<'_, Infallible>| {
             step(replica, item);
         };
         self.update_local(name, element, step).end(name)

@@ -231,7 +231,7 @@ impl Flow {
     /// let carts = flow.engine().maps::<String, String, u32>("carts");
     /// let filled = orders
     ///     .key_by(|(user, _, _)| user.clone())
-    ///     .update("fill", &carts, |_user, cart, (_, item, count), emit| {
+    ///     .update("fill", &carts, |_user, mut cart, (_, item, count), emit| {
     ///         *cart.or_default(item) += count;
     ///         emit(&cart.values().sum::<u32>());
     ///     })

@@ -163,7 +163,7 @@ fn served(running: &RunningFlow, key: &str) -> Option<Value> {
 /// A program that changes an element by key with each number.
 fn changing<E, K>(
     element: impl Fn(&flow::Flow) -> E,
-    change: impl Fn(&mut E::Content<'_>, u64) + Copy + Send + Sync + 'static,
+    change: impl Fn(E::Content<'_>, u64) + Copy + Send + Sync + 'static,
     read: impl Fn(&E) -> BTreeMap<K, Value> + Copy + 'static,
 ) -> impl Fn(&Flow, &Node) -> Box<dyn Fn() -> BTreeMap<K, Value>>
 where
@@ -208,7 +208,7 @@ fn a_map_for_each_key_counts_each_record_once() -> Result<(), Error> {
     }
     let program = changing(
         |engine| engine.maps::<u64, u64, u64>("users"),
-        |map, number| match number % 5 {
+        |mut map, number| match number % 5 {
             0 => drop(map.remove(&field(number))),
             _ => *map.or_default(&field(number)) += number,
         },
@@ -230,7 +230,7 @@ fn a_set_for_each_key_has_each_element_that_was_added_last() -> Result<(), Error
     }
     let program = changing(
         |engine| engine.sets::<u64, u64>("users"),
-        |set, number| {
+        |mut set, number| {
             match number / 7 % 3 {
                 0 => set.remove(&field(number)),
                 _ => set.insert(&field(number)),
@@ -252,7 +252,7 @@ fn a_counter_for_each_key_counts_each_record_once() -> Result<(), Error> {
     }
     let program = changing(
         |engine| engine.counters::<u64>("users"),
-        |counter, number| {
+        |mut counter, number| {
             counter.add(number.cast_signed() % 7 - 2);
         },
         |counters| by_key(|key| Some(counters.get(&key)).filter(|count| *count != 0)),
@@ -273,7 +273,7 @@ fn an_ordered_map_for_each_key_keeps_its_last_entries() -> Result<(), Error> {
     }
     let program = changing(
         |engine| engine.ordered_maps::<u64, u64, u64>("users"),
-        |map, number| {
+        |mut map, number| {
             *map.or_default(&(number / 100)) += number;
             if map.len() > 4 {
                 map.pop_first();
@@ -304,7 +304,7 @@ fn a_list_for_each_key_keeps_its_last_items() -> Result<(), Error> {
         let lists = flow.engine().lists::<u64, u64>("users");
         numbers
             .key_by(|number| key(*number))
-            .fold("change", &lists, |list, number| {
+            .fold("change", &lists, |mut list, number| {
                 list.push_back(*number);
                 if list.len() > 3 {
                     list.pop_front();
@@ -335,7 +335,7 @@ fn a_vector_for_each_key_counts_each_record_once() -> Result<(), Error> {
     }
     let program = changing(
         |engine| engine.vectors::<u64>("users"),
-        |vector, number| {
+        |mut vector, number| {
             vector.add(2, 0.0);
             vector.add((number % 3) as usize, 1.0);
         },
@@ -353,7 +353,7 @@ fn a_row_of_a_matrix_for_each_key_counts_each_record_once() -> Result<(), Error>
     }
     let program = changing(
         |engine| engine.matrices::<u64, u64>("users"),
-        |row, number| {
+        |mut row, number| {
             row.add(&field(number), (number % 3) as f64);
         },
         |matrix| by_entry(|key| matrix.row(&key)),
@@ -374,7 +374,7 @@ fn a_top_list_for_each_key_has_the_highest_scores() -> Result<(), Error> {
     }
     let program = changing(
         |engine| engine.tops::<u64, u64, u64>("users", 4),
-        |top, number| {
+        |mut top, number| {
             top.put(&number, &field(number));
         },
         |all| {
@@ -399,11 +399,11 @@ fn partial(
     // The instances share the work behind a queue.
     let [numbers] = numbers.fork();
     numbers
-        .update_local("count", &users, |users, number, emit| {
+        .update_local("count", &users, |mut users, number, emit| {
             *users.or_default(&key(*number)) += 1;
             emit(number);
         })
-        .fold_local("add", &cells, |cells, number| {
+        .fold_local("add", &cells, |mut cells, number| {
             cells.add(&key(*number), &field(*number), 1.0);
         });
     (users, cells)
@@ -465,13 +465,13 @@ fn results_have_the_key_of_their_items() -> Result<(), Error> {
         .partial_map::<String, u64>("sums", |sum, it| *sum += it);
     words
         .key_by(|word| word.clone())
-        .update("count", &counters, |word, counter, _, emit| {
+        .update("count", &counters, |word, mut counter, _, emit| {
             emit(&(word.clone(), counter.add(1)));
         })
         .update_local(
             "sum",
             &sums,
-            |sums, (word, count), emit: &mut Emit<'_, i64>| {
+            |mut sums, (word, count), emit: &mut Emit<'_, i64>| {
                 *sums.or_default(word) += 1;
                 emit(count);
             },
@@ -499,7 +499,7 @@ fn state_before_the_first_topic_is_an_error_with_its_remedy() -> Result<(), Erro
     let ended = flow
         .read(words.until_now())
         .key_by(|word| word.clone())
-        .fold("count", &counters, |counter, _| {
+        .fold("count", &counters, |mut counter, _| {
             counter.add(1);
         })
         .run();

@@ -28,7 +28,7 @@ fn field(number: u64) -> u64 {
 fn start<E: Element<u64>>(
     world: &World,
     element: impl Fn(&Flow) -> E,
-    update: impl Fn(&mut E::Content<'_>, u64) + Send + Sync + 'static,
+    update: impl Fn(E::Content<'_>, u64) + Send + Sync + 'static,
 ) -> (Running, E) {
     let checkpoints = Checkpointing {
         store: world.store.clone(),
@@ -64,7 +64,7 @@ fn start<E: Element<u64>>(
 /// the records.
 fn check<E, K, V>(
     element: impl Fn(&Flow) -> E + Copy,
-    update: impl Fn(&mut E::Content<'_>, u64) + Copy + Send + Sync + 'static,
+    update: impl Fn(E::Content<'_>, u64) + Copy + Send + Sync + 'static,
     read: impl Fn(&E) -> BTreeMap<K, V>,
     plain: &BTreeMap<K, V>,
 ) where
@@ -102,7 +102,7 @@ fn each_entry_of_a_map_is_a_record_and_counts_once_although_the_flow_resumes() {
     }
     check(
         |flow| flow.maps::<u64, u64, u64>("users"),
-        |map, number| match number % 5 {
+        |mut map, number| match number % 5 {
             0 => {
                 map.remove(&field(number));
             }
@@ -131,7 +131,7 @@ fn each_element_of_a_set_is_a_record_although_the_flow_resumes() {
     }
     check(
         |flow| flow.sets::<u64, u64>("users"),
-        |set, number| {
+        |mut set, number| {
             match number % 3 {
                 0 => set.remove(&field(number)),
                 _ => set.insert(&field(number)),
@@ -158,7 +158,7 @@ fn each_number_adds_to_its_counter_once_although_the_flow_resumes() {
     plain.retain(|_, count| *count != 0);
     check(
         |flow| flow.counters::<u64>("users"),
-        move |counter, number| {
+        move |mut counter, number| {
             counter.add(by(number));
         },
         |counters| {
@@ -190,7 +190,7 @@ fn each_item_of_a_list_is_a_record_although_the_flow_resumes() {
     }
     check(
         |flow| flow.lists::<u64, u64>("users"),
-        |list, number| {
+        |mut list, number| {
             list.push_back(number);
             if list.len() > 3 {
                 list.pop_front();
@@ -227,7 +227,7 @@ fn each_number_of_a_matrix_is_a_record_although_the_flow_resumes() {
     plain.retain(|_, number| *number != 0.0);
     check(
         |flow| flow.matrices::<u64, u64>("users"),
-        move |row, number| {
+        move |mut row, number| {
             row.add(&field(number), by(number));
         },
         |matrix| {
@@ -258,7 +258,7 @@ fn ordered_maps_vectors_and_top_lists_resume() {
     }
     check(
         |flow| flow.ordered_maps::<u64, u64, u64>("users"),
-        |map, number| {
+        |mut map, number| {
             map.insert(&field(number), number);
         },
         |maps| {
@@ -272,7 +272,7 @@ fn ordered_maps_vectors_and_top_lists_resume() {
     );
     check(
         |flow| flow.vectors::<u64>("users"),
-        |vector, number| {
+        |mut vector, number| {
             vector.add(2, 0.0);
             vector.add(number as usize % 3, 1.0);
         },
@@ -284,7 +284,7 @@ fn ordered_maps_vectors_and_top_lists_resume() {
     );
     check(
         |flow| flow.tops::<u64, u64, u64>("users", 4),
-        |top, number| {
+        |mut top, number| {
             top.put(&number, &field(number));
         },
         |all| {

@@ -44,7 +44,7 @@ impl Flow {
     /// flow.source("orders", Generator::new(move |number| orders[number as usize]).limit(5))
     ///     .map(|(user, item)| (user.to_string(), item.to_string()))
     ///     .key_by(|(user, _)| user.clone())
-    ///     .update("fill", &carts, |_user, cart, (_, item), emit: &mut Emit<u32>| {
+    ///     .update("fill", &carts, |_user, mut cart, (_, item), emit: &mut Emit<u32>| {
     ///         if item.is_empty() {
     ///             emit(&cart.values().sum());
     ///             cart.clear();
@@ -81,7 +81,7 @@ impl Flow {
     /// let means = flow.partial::<u64>("means");
     /// flow.source("readings", Generator::new(|minute| (minute % 2, minute, 20.0)).limit(100))
     ///     .key_by(|(sensor, _, _)| *sensor)
-    ///     .update("keep", &readings, |_sensor, readings, (_, minute, reading), emit: &mut Emit<f64>| {
+    ///     .update("keep", &readings, |_sensor, mut readings, (_, minute, reading), emit: &mut Emit<f64>| {
     ///         readings.insert(minute, *reading);
     ///         while readings.first().is_some_and(|(first, _)| first + 10 <= *minute) {
     ///             readings.pop_first();
@@ -114,7 +114,7 @@ impl Flow {
     /// let left = flow.partial::<u64>("left");
     /// flow.source("visits", Generator::new(|page| page).limit(10))
     ///     .key_by(|page| if page % 3 == 0 { "ann".to_owned() } else { "ben".to_owned() })
-    ///     .update("visit", &last_pages, |_user, pages, page, emit: &mut Emit<u64>| {
+    ///     .update("visit", &last_pages, |_user, mut pages, page, emit: &mut Emit<u64>| {
     ///         pages.push_back(*page);
     ///         if pages.len() > 3 {
     ///             emit(&pages.pop_front().unwrap());
@@ -147,7 +147,7 @@ impl Flow {
     /// let sale = |number| { let x = (number % 3) as f64; (x, 3.0 + 2.0 * x) };
     /// flow.source("sales", Generator::new(sale).limit(2000))
     ///     .key_by(|_| 0)
-    ///     .update("learn", &weights, |_city, weights, (area, price), emit: &mut Emit<f64>| {
+    ///     .update("learn", &weights, |_city, mut weights, (area, price), emit: &mut Emit<f64>| {
     ///         let features = [1.0, *area];
     ///         let error = price - weights.dot(&features);
     ///         weights.add_scaled(0.1 * error, &features);
@@ -179,7 +179,7 @@ impl Flow {
     /// flow.source("ratings", Generator::new(move |number| given[number as usize]).limit(4))
     ///     .map(|(user, film, rating)| (user.to_string(), *film, *rating))
     ///     .key_by(|(user, _, _)| user.clone())
-    ///     .update("rate", &ratings, |_user, row, (_, film, rating), emit: &mut Emit<f64>| {
+    ///     .update("rate", &ratings, |_user, mut row, (_, film, rating), emit: &mut Emit<f64>| {
     ///         row.set(film, *rating);
     ///         // How much the user likes comedies.
     ///         let comedies = [(1, 0.5), (7, 1.0)];
@@ -211,7 +211,7 @@ impl Flow {
     /// flow.source("games", Generator::new(move |number| played[number as usize]).limit(5))
     ///     .map(|(player, points)| (player.to_string(), *points))
     ///     .key_by(|_| 1)
-    ///     .update("play", &leaders, |_game, leaders, (player, points), emit: &mut Emit<String>| {
+    ///     .update("play", &leaders, |_game, mut leaders, (player, points), emit: &mut Emit<String>| {
     ///         if leaders.highest().is_none_or(|(highest, _)| points > highest) {
     ///             emit(player);
     ///         }
@@ -245,7 +245,7 @@ impl Flow {
     /// let first_visits = flow.partial::<u64>("first_visits");
     /// flow.source("visits", Generator::new(|number| (number % 2, number % 5)).limit(1000))
     ///     .key_by(|(user, _)| *user)
-    ///     .update("visit", &pages, |_user, pages, (_, page), emit: &mut Emit<u64>| {
+    ///     .update("visit", &pages, |_user, mut pages, (_, page), emit: &mut Emit<u64>| {
     ///         if pages.insert(page) {
     ///             emit(page);
     ///         }
@@ -275,7 +275,7 @@ impl Flow {
     /// let movements = [(1, 5), (2, 1), (1, -3), (2, -1), (1, -3)];
     /// flow.source("movements", Generator::new(move |number| movements[number as usize]).limit(5))
     ///     .key_by(|(item, _)| *item)
-    ///     .update("move", &stock, |item, stock, (_, by), emit: &mut Emit<u64>| {
+    ///     .update("move", &stock, |item, mut stock, (_, by), emit: &mut Emit<u64>| {
     ///         match stock.get() + by < 0 {
     ///             true => emit(item),
     ///             false => drop(stock.add(*by)),
@@ -326,11 +326,11 @@ impl Flow {
     /// flow.source("ratings", Generator::new(move |number| given[number as usize]).limit(6))
     ///     .map(|(user, item)| (user.to_string(), *item))
     ///     .key_by(|(user, _)| user.clone())
-    ///     .update("rate", &ratings, |_user, row, (_, item), emit: &mut Emit<(u64, u64)>| {
+    ///     .update("rate", &ratings, |_user, mut row, (_, item), emit: &mut Emit<(u64, u64)>| {
     ///         row.iter().for_each(|(other, _)| emit(&(*item, *other)));
     ///         row.set(item, 1.0);
     ///     })
-    ///     .update_local("pair", &together, |together, (item, other), emit: &mut Emit<u64>| {
+    ///     .update_local("pair", &together, |mut together, (item, other), emit: &mut Emit<u64>| {
     ///         together.add(item, other, 1.0);
     ///         together.add(other, item, 1.0);
     ///         emit(item);
@@ -351,7 +351,7 @@ impl Flow {
     }
 
     /// The place of an element whose entries live for ever.
-    fn lasting_place(&self, name: &str) -> Place {
+    pub(super) fn lasting_place(&self, name: &str) -> Place {
         self.refuse_lifetime(name);
         Place {
             lifetime: None,
@@ -407,7 +407,7 @@ impl Flow {
     }
 
     /// Lets readers and checkpoints see an element.
-    fn add_values<K: Key, V: Value>(&self, name: &str, values: &Values<K, V>) {
+    pub(super) fn add_values<K: Key, V: Value>(&self, name: &str, values: &Values<K, V>) {
         self.add_state(name, values.clone());
         let logged = LoggedElement::new(name, Arc::new(values.clone()));
         self.plan().graph.logged.push(Arc::new(logged));

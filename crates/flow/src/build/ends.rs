@@ -114,7 +114,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// let changes = flow.partial::<u64>("changes");
     /// let words = ["an", "apple", "be", "bees", "ant"];
     /// flow.source("words", Generator::new(move |number| words[number as usize]).limit(5))
-    ///     .update_local("keep", &longest, |longest, word, emit: &mut Emit<u64>| {
+    ///     .update_local("keep", &longest, |mut longest, word, emit: &mut Emit<u64>| {
     ///         let first = word.chars().next().unwrap();
     ///         if longest.get(&first).is_none_or(|present| present.len() < word.len()) {
     ///             longest.insert(&first, word.to_string());
@@ -140,7 +140,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
         C::Out: Debug,
         E: PartialElement,
         O: Clone + Send + 'static,
-        F: Fn(&mut E::Content<'_>, &C::Out, &mut Emit<'_, O>) + Send + Sync + 'static,
+        F: Fn(E::Content<'_>, &C::Out, &mut Emit<'_, O>) + Send + Sync + 'static,
     {
         let results = self.flow.channel(name);
         let channels = [results.clone()];

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use crate::build::flow::Flow;
 use crate::checkpoint::logged_element::LoggedElement;
 use crate::error::FlowError;
+use crate::state::element::Element;
+use crate::state::lockable::are_different;
 use crate::state::partial::{Partial, PartialState, StateReader};
 use crate::state::windowed::{REMEMBERED_KEYS, WindowSpec, Windowed};
 use crate::windows::{Combine, Key, Windows};
@@ -75,5 +77,24 @@ impl Flow {
             };
             self.plan().faults.push(fault);
         }
+    }
+
+    /// Returns the number of partitions of the elements of the operator `name`. Notes a fault if they do not go together.
+    pub(super) fn partitions_of<K, E: Element<K>>(&self, name: &str, element: &E) -> usize {
+        let (count, why) = match element.partitions() {
+            Some(count) if are_different(&element.partition(0)) => return count,
+            Some(count) => (count, "one is there twice; name each once"),
+            None => (
+                1,
+                "they belong to different flows; add all of them to this one",
+            ),
+        };
+        let fault = FlowError::Elements {
+            flow: self.name(),
+            operator: name.to_owned(),
+            why,
+        };
+        self.plan().faults.push(fault);
+        count
     }
 }

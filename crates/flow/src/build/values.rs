@@ -35,7 +35,8 @@ where
     /// The function may change the content, and emit results. Items go to the rank and partition that own their key. A stage
     /// of its own, named `name`.
     ///
-    /// Items of one key come in their order. Several operators may change one element. A panic of `function` fails the
+    /// Items of one key come in their order. Several operators may change one element. `element` may also be a tuple of two,
+    /// three or four elements, which have to differ: the function gets the tuple of their contents. A panic of `function` fails the
     /// flow, since the content may be half changed; so the function should be sure of its item, and operators before it should
     /// reject items that it cannot process.
     ///
@@ -74,6 +75,30 @@ where
     /// assert_eq!(running.state("failures").and_then(|state| state.get("ann")).unwrap(), 3);
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
+    ///
+    /// With several elements:
+    ///
+    /// ```
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{Emit, Flow};
+    ///
+    /// let flow = Flow::new("carts");
+    /// let carts = flow.maps::<u64, u64, u32>("carts");
+    /// let sizes = flow.counters::<u64>("sizes");
+    /// let full = flow.partial::<u64>("full");
+    /// flow.source("items", Generator::new(|number| (number % 2, number % 5)).limit(100))
+    ///     .key_by(|(user, _)| *user)
+    ///     .update("fill", &(carts, sizes.clone()), |user, (mut cart, mut size), (_, item), emit: &mut Emit<u64>| {
+    ///         *cart.or_default(item) += 1;
+    ///         if size.add(1) == 40 {
+    ///             emit(user);
+    ///         }
+    ///     })
+    ///     .fold_local(&full, |count, _user| *count += 1);
+    /// flow.run()?.join()?;
+    /// assert_eq!((full.merged(), sizes.get(&1)), (2, 50));
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
     pub fn update<E, O, G>(
         self,
         name: &str,
@@ -84,18 +109,19 @@ where
         T: Message,
         E: Element<K>,
         O: Clone + Send + 'static,
-        G: Fn(&K, &mut E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+        G: Fn(&K, E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
     {
         let results_name = format!("{name}/results");
         let results = self.operators.flow.channel(&results_name);
         let channels = [results.clone()];
-        let owned = self.exchange(name, element.tables().len(), T::clone);
+        let partitions = self.operators.flow.partitions_of(name, element);
+        let owned = self.exchange(name, partitions, T::clone);
         let label = owned.label("update");
         let function = Arc::new(function);
-        let mut tables = element.tables().iter();
+        let mut indexes = 0..partitions;
         let flow = owned.end(&[&results.state], |writing| ToValues {
             element: element.clone(),
-            table: Arc::clone(tables.next().expect("there is a table for each partition")),
+            tables: element.partition(indexes.next().expect("each partition has an instance")),
             function: Arc::clone(&function),
             label: label.clone(),
             outbox: Some(Outbox::of_channels(writing, &channels)),
@@ -163,17 +189,18 @@ where
         M: Message + Clone,
         G: Fn(&mut V, &M) + Send + Sync + 'static,
     {
-        let owned = self.exchange(name, values.tables().len(), content);
+        let partitions = values.tables().len();
+        let owned = self.exchange(name, partitions, content);
         let label = owned.label(kind);
         let function =
             move |_: &K, value: &mut Option<V>, item: &M, _: &mut Emit<'_, Infallible>| {
                 step(value.get_or_insert_default(), item);
             };
         let function = Arc::new(function);
-        let mut tables = values.tables().iter();
+        let mut indexes = 0..partitions;
         owned.end(&[], |_| ToValues {
             element: values.clone(),
-            table: Arc::clone(tables.next().expect("there is a table for each partition")),
+            tables: values.partition(indexes.next().expect("each partition has an instance")),
             function: Arc::clone(&function),
             label: label.clone(),
             outbox: None,
@@ -182,7 +209,7 @@ where
     }
 
     /// Ends the stage in an exchange, and begins the stage `name` with an instance for each partition.
-    fn exchange<M: Message + Clone>(
+    pub(super) fn exchange<M: Message + Clone>(
         self,
         name: &str,
         partitions: usize,

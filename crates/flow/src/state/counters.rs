@@ -1,7 +1,9 @@
 //! A counter for each key as a state element.
 
+use std::sync::Arc;
+
 use crate::state::element::Element;
-use crate::state::value_table::ValueTable;
+use crate::state::lockable::Locked;
 use crate::state::values::{Layout, Place, SharedTable, Values};
 use crate::windows::Key;
 
@@ -35,29 +37,37 @@ impl<K: Key> Counters<K> {
 
 impl<K: Key> Element<K> for Counters<K> {
     type Content<'a> = CounterOf<'a>;
-    type Table = ValueTable<K, i64>;
+    type Partition = SharedTable<K, i64>;
 
-    fn tables(&self) -> &[SharedTable<K, i64>] {
-        self.values.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.values.tables().len())
     }
 
-    fn is_known(table: &Self::Table, key: &K) -> bool {
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.values.tables()[index])
+    }
+
+    fn is_known(table: &Locked<'_, Self::Partition>, key: &K) -> bool {
         table.is_known(key)
     }
 
-    fn want(table: &mut Self::Table, keys: Vec<K>) {
+    fn want(table: &mut Locked<'_, Self::Partition>, keys: Vec<K>) {
         table.want(keys);
     }
 
     #[inline]
     fn change<R>(
         &self,
-        table: &mut Self::Table,
+        table: &mut Locked<'_, Self::Partition>,
         key: &K,
-        change: impl FnOnce(&mut CounterOf<'_>) -> R,
+        change: impl FnOnce(CounterOf<'_>) -> R,
     ) -> Option<R> {
         table.begin_call();
-        table.update(key, |count| change(&mut CounterOf { count }))
+        table.update(key, |count| change(CounterOf { count }))
+    }
+
+    fn shorten<'short, 'long: 'short>(content: CounterOf<'long>) -> CounterOf<'short> {
+        content
     }
 }
 

@@ -1,9 +1,12 @@
 //! A list for each key as a state element.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::state::element::Element;
 use crate::state::key_ref::PairRef;
+use crate::state::lockable::Locked;
 use crate::state::value_table::ValueTable;
 use crate::state::values::{Layout, Place, SharedTable, Value, Values};
 use crate::windows::Key;
@@ -65,27 +68,38 @@ impl<K: Key, V: Value> Lists<K, V> {
 
 impl<K: Key, V: Value> Element<K> for Lists<K, V> {
     type Content<'a> = ListOf<'a, K, V>;
-    type Table = Table<K, V>;
+    type Partition = SharedTable<Id<K>, Record<V>>;
 
-    fn tables(&self) -> &[SharedTable<Id<K>, Record<V>>] {
-        self.values.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.values.tables().len())
+    }
+
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.values.tables()[index])
     }
 
     #[inline]
     fn change<R>(
         &self,
-        table: &mut Table<K, V>,
+        table: &mut Locked<'_, Self::Partition>,
         key: &K,
-        change: impl FnOnce(&mut ListOf<'_, K, V>) -> R,
+        change: impl FnOnce(ListOf<'_, K, V>) -> R,
     ) -> Option<R> {
         let bounds = Bounds::of(table, key);
-        let mut list = ListOf { table, key, bounds };
-        let result = change(&mut list);
-        let changed = list.bounds;
+        let mut changed = bounds;
+        let result = change(ListOf {
+            table,
+            key,
+            bounds: &mut changed,
+        });
         if changed != bounds {
             table.update(&PairRef(key, &None), |record| *record = changed.record());
         }
         Some(result)
+    }
+
+    fn shorten<'short, 'long: 'short>(content: ListOf<'long, K, V>) -> ListOf<'short, K, V> {
+        content
     }
 }
 
@@ -138,7 +152,7 @@ pub struct ListOf<'a, K, V> {
     table: &'a mut Table<K, V>,
     key: &'a K,
     /// The table gets them behind the function.
-    bounds: Bounds,
+    bounds: &'a mut Bounds,
 }
 
 impl<K: Key, V: Value> ListOf<'_, K, V> {
@@ -241,7 +255,7 @@ impl<K: Key, V: Value> ListOf<'_, K, V> {
 
     fn reset_if_empty(&mut self) {
         if self.is_empty() {
-            self.bounds = Bounds { first: 0, end: 0 };
+            *self.bounds = Bounds { first: 0, end: 0 };
         }
     }
 }

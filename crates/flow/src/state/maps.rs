@@ -1,6 +1,7 @@
 //! A map for each key as a state element.
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use millstream_base::KeyRange;
 use millstream_base::key::encode_key;
@@ -8,6 +9,7 @@ use parking_lot::MutexGuard;
 
 use crate::state::element::Element;
 use crate::state::key_ref::PairRef;
+use crate::state::lockable::Locked;
 use crate::state::value_table::ValueTable;
 use crate::state::values::{Layout, Place, SharedTable, Value, Values};
 use crate::windows::Key;
@@ -68,20 +70,28 @@ impl<K: Key, F: Key, V: Value> Maps<K, F, V> {
 
 impl<K: Key, F: Key, V: Value> Element<K> for Maps<K, F, V> {
     type Content<'a> = MapOf<'a, K, F, V>;
-    type Table = ValueTable<(K, F), V>;
+    type Partition = SharedTable<(K, F), V>;
 
-    fn tables(&self) -> &[SharedTable<(K, F), V>] {
-        self.values.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.values.tables().len())
+    }
+
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.values.tables()[index])
     }
 
     #[inline]
     fn change<R>(
         &self,
-        table: &mut Self::Table,
+        table: &mut Locked<'_, Self::Partition>,
         key: &K,
-        change: impl FnOnce(&mut MapOf<'_, K, F, V>) -> R,
+        change: impl FnOnce(MapOf<'_, K, F, V>) -> R,
     ) -> Option<R> {
-        Some(change(&mut MapOf::new(table, key)))
+        Some(change(MapOf::new(table, key)))
+    }
+
+    fn shorten<'short, 'long: 'short>(content: MapOf<'long, K, F, V>) -> MapOf<'short, K, F, V> {
+        content
     }
 }
 

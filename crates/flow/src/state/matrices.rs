@@ -1,8 +1,10 @@
 //! A sparse matrix as a state element.
 
+use std::sync::Arc;
+
 use crate::state::element::Element;
+use crate::state::lockable::Locked;
 use crate::state::maps::{MapOf, Maps};
-use crate::state::value_table::ValueTable;
 use crate::state::values::{Place, SharedTable};
 use crate::windows::Key;
 
@@ -45,21 +47,29 @@ impl<R: Key, C: Key> Matrices<R, C> {
 
 impl<R: Key, C: Key> Element<R> for Matrices<R, C> {
     type Content<'a> = RowOf<'a, R, C>;
-    type Table = ValueTable<(R, C), f64>;
+    type Partition = SharedTable<(R, C), f64>;
 
-    fn tables(&self) -> &[SharedTable<(R, C), f64>] {
-        self.maps.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.maps.values.tables().len())
+    }
+
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.maps.values.tables()[index])
     }
 
     #[inline]
     fn change<T>(
         &self,
-        table: &mut Self::Table,
+        table: &mut Locked<'_, Self::Partition>,
         row: &R,
-        change: impl FnOnce(&mut RowOf<'_, R, C>) -> T,
+        change: impl FnOnce(RowOf<'_, R, C>) -> T,
     ) -> Option<T> {
         let map = MapOf::new(table, row);
-        Some(change(&mut RowOf { map }))
+        Some(change(RowOf { map }))
+    }
+
+    fn shorten<'short, 'long: 'short>(content: RowOf<'long, R, C>) -> RowOf<'short, R, C> {
+        content
     }
 }
 

@@ -1,13 +1,14 @@
 //! An ordered map for each key as a state element.
 
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
+use std::sync::Arc;
 
 use millstream_base::KeyRange;
 use millstream_base::key::encode_key;
 
 use crate::state::element::Element;
+use crate::state::lockable::Locked;
 use crate::state::maps::{MapOf, Maps};
-use crate::state::value_table::ValueTable;
 use crate::state::values::{Place, SharedTable, Value};
 use crate::windows::Key;
 
@@ -30,7 +31,7 @@ impl<K, F, V> Clone for OrderedMaps<K, F, V> {
 impl<K: Key, F: Key, V: Value> OrderedMaps<K, F, V> {
     pub(crate) fn new(place: &Place) -> Self {
         let maps = Maps::of_kind("ordered maps", place);
-        for table in maps.tables() {
+        for table in maps.values.tables() {
             table.lock().index_keys();
         }
         OrderedMaps { maps }
@@ -49,21 +50,31 @@ impl<K: Key, F: Key, V: Value> OrderedMaps<K, F, V> {
 
 impl<K: Key, F: Key, V: Value> Element<K> for OrderedMaps<K, F, V> {
     type Content<'a> = OrderedMapOf<'a, K, F, V>;
-    type Table = ValueTable<(K, F), V>;
+    type Partition = SharedTable<(K, F), V>;
 
-    fn tables(&self) -> &[SharedTable<(K, F), V>] {
-        self.maps.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.maps.values.tables().len())
+    }
+
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.maps.values.tables()[index])
     }
 
     #[inline]
     fn change<R>(
         &self,
-        table: &mut Self::Table,
+        table: &mut Locked<'_, Self::Partition>,
         key: &K,
-        change: impl FnOnce(&mut OrderedMapOf<'_, K, F, V>) -> R,
+        change: impl FnOnce(OrderedMapOf<'_, K, F, V>) -> R,
     ) -> Option<R> {
         let map = MapOf::new(table, key);
-        Some(change(&mut OrderedMapOf { map }))
+        Some(change(OrderedMapOf { map }))
+    }
+
+    fn shorten<'short, 'long: 'short>(
+        content: OrderedMapOf<'long, K, F, V>,
+    ) -> OrderedMapOf<'short, K, F, V> {
+        content
     }
 }
 

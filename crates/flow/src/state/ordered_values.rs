@@ -108,8 +108,8 @@ impl<K: Key, V: Value> Shared<K, V> {
                 }
             }
             ReadLevel::Committed => {
-                // All at once, so that no table forgets the checkpoint meanwhile. A stage locks only one table, so this
-                // waits for none that waits for it.
+                // All at once, so that no table forgets the checkpoint meanwhile. A stage that waits for a table holds no
+                // other one, so this waits for none that waits for it.
                 let tables = self.tables.iter();
                 let mut tables: Vec<_> = tables.map(|table| self.lock(table)).collect();
                 // Another checkpoint may have been completed between two locks.

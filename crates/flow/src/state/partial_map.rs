@@ -11,6 +11,7 @@ use crate::error::BoxError;
 use crate::ranks::owners::KeyOwners;
 use crate::state::element::{Element, PartialElement, Replica};
 use crate::state::key_ref::PairRef;
+use crate::state::lockable::Locked;
 use crate::state::maps::MapOf;
 use crate::state::partial::StateReader;
 use crate::state::size::StateSize;
@@ -124,25 +125,35 @@ impl<F: Key, V: Value> PartialMap<F, V> {
 
 impl<F: Key, V: Value> Element<u32> for PartialMap<F, V> {
     type Content<'a> = MapOf<'a, u32, F, V>;
-    type Table = ValueTable<(u32, F), V>;
+    type Partition = SharedTable<(u32, F), V>;
 
-    fn tables(&self) -> &[SharedTable<(u32, F), V>] {
-        self.values.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.values.tables().len())
+    }
+
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.values.tables()[index])
     }
 
     #[inline]
     fn change<R>(
         &self,
-        table: &mut Self::Table,
+        table: &mut Locked<'_, Self::Partition>,
         replica: &u32,
-        change: impl FnOnce(&mut MapOf<'_, u32, F, V>) -> R,
+        change: impl FnOnce(MapOf<'_, u32, F, V>) -> R,
     ) -> Option<R> {
-        Some(change(&mut MapOf::new(table, replica)))
+        Some(change(MapOf::new(table, replica)))
+    }
+
+    fn shorten<'short, 'long: 'short>(
+        content: MapOf<'long, u32, F, V>,
+    ) -> MapOf<'short, u32, F, V> {
+        content
     }
 }
 
 impl<F: Key, V: Value> PartialElement for PartialMap<F, V> {
-    fn add_replica(&self) -> Replica<Self::Table> {
+    fn add_replica(&self) -> Replica<Self::Partition> {
         // Numbers of the replicas of one rank are apart by the number of ranks, so each rank owns those that it adds.
         let index = self.replicas.fetch_add(1, Ordering::Relaxed);
         let number = index * self.ranks + self.rank;

@@ -1,12 +1,14 @@
 //! A sparse matrix of which each instance of an operator changes a replica of its own, as a state element.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use millstream_base::KeyRange;
 use millstream_base::key::encode_key;
 
 use crate::state::element::{Element, PartialElement, Replica};
 use crate::state::key_ref::CellRef;
+use crate::state::lockable::Locked;
 use crate::state::partial_map::PartialMap;
 use crate::state::value_table::ValueTable;
 use crate::state::values::{Place, SharedTable};
@@ -72,26 +74,36 @@ impl<R: Key, C: Key> PartialMatrix<R, C> {
 
 impl<R: Key, C: Key> Element<u32> for PartialMatrix<R, C> {
     type Content<'a> = PartialMatrixOf<'a, R, C>;
-    type Table = Table<R, C>;
+    type Partition = SharedTable<(u32, (R, C)), f64>;
 
-    fn tables(&self) -> &[SharedTable<(u32, (R, C)), f64>] {
-        self.map.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.map.values.tables().len())
+    }
+
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.map.values.tables()[index])
     }
 
     #[inline]
     fn change<T>(
         &self,
-        table: &mut Table<R, C>,
+        table: &mut Locked<'_, Self::Partition>,
         replica: &u32,
-        change: impl FnOnce(&mut PartialMatrixOf<'_, R, C>) -> T,
+        change: impl FnOnce(PartialMatrixOf<'_, R, C>) -> T,
     ) -> Option<T> {
         let replica = *replica;
-        Some(change(&mut PartialMatrixOf { table, replica }))
+        Some(change(PartialMatrixOf { table, replica }))
+    }
+
+    fn shorten<'short, 'long: 'short>(
+        content: PartialMatrixOf<'long, R, C>,
+    ) -> PartialMatrixOf<'short, R, C> {
+        content
     }
 }
 
 impl<R: Key, C: Key> PartialElement for PartialMatrix<R, C> {
-    fn add_replica(&self) -> Replica<Table<R, C>> {
+    fn add_replica(&self) -> Replica<Self::Partition> {
         self.map.add_replica()
     }
 }

@@ -1,8 +1,10 @@
 //! A set for each key as a state element.
 
+use std::sync::Arc;
+
 use crate::state::element::Element;
+use crate::state::lockable::Locked;
 use crate::state::maps::{MapOf, Maps};
-use crate::state::value_table::ValueTable;
 use crate::state::values::{Place, SharedTable};
 use crate::windows::Key;
 
@@ -43,21 +45,29 @@ impl<K: Key, T: Key> Sets<K, T> {
 
 impl<K: Key, T: Key> Element<K> for Sets<K, T> {
     type Content<'a> = SetOf<'a, K, T>;
-    type Table = ValueTable<(K, T), bool>;
+    type Partition = SharedTable<(K, T), bool>;
 
-    fn tables(&self) -> &[SharedTable<(K, T), bool>] {
-        self.maps.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.maps.values.tables().len())
+    }
+
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.maps.values.tables()[index])
     }
 
     #[inline]
     fn change<R>(
         &self,
-        table: &mut Self::Table,
+        table: &mut Locked<'_, Self::Partition>,
         key: &K,
-        change: impl FnOnce(&mut SetOf<'_, K, T>) -> R,
+        change: impl FnOnce(SetOf<'_, K, T>) -> R,
     ) -> Option<R> {
         let map = MapOf::new(table, key);
-        Some(change(&mut SetOf { map }))
+        Some(change(SetOf { map }))
+    }
+
+    fn shorten<'short, 'long: 'short>(content: SetOf<'long, K, T>) -> SetOf<'short, K, T> {
+        content
     }
 }
 

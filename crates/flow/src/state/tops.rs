@@ -1,10 +1,12 @@
 //! The items with the highest scores of each key as a state element.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::state::element::Element;
-use crate::state::value_table::ValueTable;
+use crate::state::lockable::Locked;
 use crate::state::values::{Layout, Place, SharedTable, Value, Values};
 use crate::windows::{Key, put_score};
 
@@ -50,30 +52,38 @@ impl<K: Key, S: Score, T: Value + PartialEq> Tops<K, S, T> {
 
 impl<K: Key, S: Score, T: Value + PartialEq> Element<K> for Tops<K, S, T> {
     type Content<'a> = TopOf<'a, S, T>;
-    type Table = ValueTable<K, Vec<(S, T)>>;
+    type Partition = SharedTable<K, Vec<(S, T)>>;
 
-    fn tables(&self) -> &[SharedTable<K, Vec<(S, T)>>] {
-        self.values.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.values.tables().len())
     }
 
-    fn is_known(table: &Self::Table, key: &K) -> bool {
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.values.tables()[index])
+    }
+
+    fn is_known(table: &Locked<'_, Self::Partition>, key: &K) -> bool {
         table.is_known(key)
     }
 
-    fn want(table: &mut Self::Table, keys: Vec<K>) {
+    fn want(table: &mut Locked<'_, Self::Partition>, keys: Vec<K>) {
         table.want(keys);
     }
 
     #[inline]
     fn change<R>(
         &self,
-        table: &mut Self::Table,
+        table: &mut Locked<'_, Self::Partition>,
         key: &K,
-        change: impl FnOnce(&mut TopOf<'_, S, T>) -> R,
+        change: impl FnOnce(TopOf<'_, S, T>) -> R,
     ) -> Option<R> {
         let count = self.count;
         table.begin_call();
-        table.update(key, |items| change(&mut TopOf { items, count }))
+        table.update(key, |items| change(TopOf { items, count }))
+    }
+
+    fn shorten<'short, 'long: 'short>(content: TopOf<'long, S, T>) -> TopOf<'short, S, T> {
+        content
     }
 }
 

@@ -20,6 +20,7 @@ use crate::state::changelog_reader::ChangelogReader;
 use crate::state::element::Element;
 use crate::state::lazy_values::Visible;
 use crate::state::loading::{LoadThreads, Loading};
+use crate::state::lockable::Locked;
 use crate::state::logged::{LoggedState, WriteChanges};
 use crate::state::memory::{StateMemory, UsedMemory};
 use crate::state::ordered::{OrderedState, ReadLevel};
@@ -202,6 +203,11 @@ impl<K: Key, V: Value> Values<K, V> {
         self.shared.table_of(owner).map(lock_to_read)
     }
 
+    /// Returns the tables by partition.
+    pub(crate) fn tables(&self) -> &[SharedTable<K, V>] {
+        &self.shared.tables
+    }
+
     /// The owners of all keys.
     pub(super) fn owners(&self) -> KeyOwners {
         self.shared.owners.clone()
@@ -209,30 +215,38 @@ impl<K: Key, V: Value> Values<K, V> {
 }
 
 impl<K: Key, V: Value> Element<K> for Values<K, V> {
-    type Content<'a> = Option<V>;
-    type Table = ValueTable<K, V>;
+    type Content<'a> = &'a mut Option<V>;
+    type Partition = SharedTable<K, V>;
 
-    fn tables(&self) -> &[SharedTable<K, V>] {
-        &self.shared.tables
+    fn partitions(&self) -> Option<usize> {
+        Some(self.tables().len())
     }
 
-    fn is_known(table: &Self::Table, key: &K) -> bool {
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.tables()[index])
+    }
+
+    fn is_known(table: &Locked<'_, Self::Partition>, key: &K) -> bool {
         table.is_known(key)
     }
 
-    fn want(table: &mut Self::Table, keys: Vec<K>) {
+    fn want(table: &mut Locked<'_, Self::Partition>, keys: Vec<K>) {
         table.want(keys);
     }
 
     #[inline]
     fn change<R>(
         &self,
-        table: &mut Self::Table,
+        table: &mut Locked<'_, Self::Partition>,
         key: &K,
         change: impl FnOnce(&mut Option<V>) -> R,
     ) -> Option<R> {
         table.begin_call();
         table.update(key, change)
+    }
+
+    fn shorten<'short, 'long: 'short>(content: &'long mut Option<V>) -> &'short mut Option<V> {
+        content
     }
 }
 

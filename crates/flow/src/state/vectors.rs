@@ -1,7 +1,9 @@
 //! A vector of numbers for each key as a state element.
 
+use std::sync::Arc;
+
 use crate::state::element::Element;
-use crate::state::value_table::ValueTable;
+use crate::state::lockable::Locked;
 use crate::state::values::{Layout, Place, SharedTable, Values};
 use crate::windows::Key;
 
@@ -37,29 +39,37 @@ impl<K: Key> Vectors<K> {
 
 impl<K: Key> Element<K> for Vectors<K> {
     type Content<'a> = VectorOf<'a>;
-    type Table = ValueTable<K, Vec<f64>>;
+    type Partition = SharedTable<K, Vec<f64>>;
 
-    fn tables(&self) -> &[SharedTable<K, Vec<f64>>] {
-        self.values.tables()
+    fn partitions(&self) -> Option<usize> {
+        Some(self.values.tables().len())
     }
 
-    fn is_known(table: &Self::Table, key: &K) -> bool {
+    fn partition(&self, index: usize) -> Self::Partition {
+        Arc::clone(&self.values.tables()[index])
+    }
+
+    fn is_known(table: &Locked<'_, Self::Partition>, key: &K) -> bool {
         table.is_known(key)
     }
 
-    fn want(table: &mut Self::Table, keys: Vec<K>) {
+    fn want(table: &mut Locked<'_, Self::Partition>, keys: Vec<K>) {
         table.want(keys);
     }
 
     #[inline]
     fn change<R>(
         &self,
-        table: &mut Self::Table,
+        table: &mut Locked<'_, Self::Partition>,
         key: &K,
-        change: impl FnOnce(&mut VectorOf<'_>) -> R,
+        change: impl FnOnce(VectorOf<'_>) -> R,
     ) -> Option<R> {
         table.begin_call();
-        table.update(key, |vector| change(&mut VectorOf { vector }))
+        table.update(key, |vector| change(VectorOf { vector }))
+    }
+
+    fn shorten<'short, 'long: 'short>(content: VectorOf<'long>) -> VectorOf<'short> {
+        content
     }
 }
 

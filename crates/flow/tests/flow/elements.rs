@@ -90,7 +90,7 @@ fn start(settings: FlowSettings, sources: u64, items: u64) -> (Running, Elements
         number
     };
     let count = |key: &u64,
-                 map: &mut MapOf<'_, u64, u64, u64>,
+                 mut map: MapOf<'_, u64, u64, u64>,
                  number: &u64,
                  emit: &mut Emit<'_, (u64, u64, bool, i64)>| {
         let (_, field) = key_and_field(*number);
@@ -109,7 +109,7 @@ fn start(settings: FlowSettings, sources: u64, items: u64) -> (Running, Elements
     .update(
         "keep",
         &elements.sets,
-        |_, set, change, emit: &mut Emit<'_, _>| {
+        |_, mut set, change, emit: &mut Emit<'_, _>| {
             match change.2 {
                 true => set.insert(&change.1),
                 false => set.remove(&change.1),
@@ -121,7 +121,7 @@ fn start(settings: FlowSettings, sources: u64, items: u64) -> (Running, Elements
     .update(
         "sum",
         &elements.counters,
-        |_, counter, (.., by), _: &mut Emit<'_, u64>| {
+        |_, mut counter, (.., by), _: &mut Emit<'_, u64>| {
             counter.add(*by);
         },
     )
@@ -202,18 +202,22 @@ fn entries_are_read_by_text_and_in_ranges_and_show_their_kind() {
         .update(
             "count",
             &carts,
-            |_, cart, number, emit: &mut Emit<'_, u64>| {
+            |_, mut cart, number, emit: &mut Emit<'_, u64>| {
                 *cart.or_default(number) += 1;
                 emit(number);
             },
         )
         .key_by(|number| *number)
-        .update("see", &seen, |_, seen, number, emit: &mut Emit<'_, u64>| {
-            seen.insert(&(number + 1));
-            emit(number);
-        })
+        .update(
+            "see",
+            &seen,
+            |_, mut seen, number, emit: &mut Emit<'_, u64>| {
+                seen.insert(&(number + 1));
+                emit(number);
+            },
+        )
         .key_by(|number| *number)
-        .update("hit", &hits, |_, hits, _, _: &mut Emit<'_, u64>| {
+        .update("hit", &hits, |_, mut hits, _, _: &mut Emit<'_, u64>| {
             hits.add(1);
         })
         .fold_local(&nothing, |_, _| ());
@@ -251,10 +255,14 @@ fn a_panic_in_an_update_of_a_map_fails_the_flow() {
     let maps = flow.maps::<u64, u64, u64>("maps");
     flow.source("numbers", Generator::new(|number| number).limit(10))
         .key_by(|number| *number)
-        .update("fill", &maps, |_, map, number, _: &mut Emit<'_, u64>| {
-            assert!(*number < 5, "enough of {number}");
-            map.insert(number, 1);
-        })
+        .update(
+            "fill",
+            &maps,
+            |_, mut map, number, _: &mut Emit<'_, u64>| {
+                assert!(*number < 5, "enough of {number}");
+                map.insert(number, 1);
+            },
+        )
         .fold_local(&flow.partial::<u64>("nothing"), |_, _| ());
     let error = flow.run().unwrap().join().unwrap_err().to_string();
     let expected = "flow \"numbers\": \"fill/0.update\" panicked: enough of 5";
@@ -287,7 +295,7 @@ fn the_replicas_of_all_instances_merge_to_the_counts_also_after_a_resume_with_ot
             .update_local(
                 "count",
                 &counts,
-                |counts, number, emit: &mut Emit<'_, u64>| {
+                |mut counts, number, emit: &mut Emit<'_, u64>| {
                     *counts.or_default(&(number % KEYS)) += 1;
                     emit(number);
                 },

@@ -32,6 +32,7 @@ mod skew;
 mod sleeps;
 mod support;
 mod top;
+mod tuples;
 mod turns;
 mod two_phase;
 mod values;

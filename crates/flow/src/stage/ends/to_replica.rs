@@ -3,8 +3,6 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::error::Failure;
 use crate::stage::attempt::Attempt;
 use crate::stage::chain::Emit;
@@ -12,13 +10,14 @@ use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::state::element::PartialElement;
+use crate::state::lockable::{Lockable, Locked};
 use crate::time::control_event::ControlEvent;
 
 /// The end in a replica, which gives results to the next stage.
 pub struct ToReplica<E: PartialElement, O, F> {
     pub element: E,
     pub replica: u32,
-    pub table: Arc<Mutex<E::Table>>,
+    pub table: E::Partition,
     pub function: Arc<F>,
     pub label: Label,
     pub outbox: Outbox<O>,
@@ -56,7 +55,7 @@ where
     T: Debug + ?Sized,
     E: PartialElement,
     O: Clone + Send + 'static,
-    F: Fn(&mut E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+    F: Fn(E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
 {
     type Slice<'a> = ReplicaSlice<'a, E, O, F>;
 
@@ -64,7 +63,7 @@ where
         ReplicaSlice {
             element: &self.element,
             replica: self.replica,
-            table: self.table.lock(),
+            table: self.table.lock_all(),
             function: &self.function,
             label: &self.label,
             outbox: &mut self.outbox,
@@ -76,7 +75,7 @@ where
 pub struct ReplicaSlice<'a, E: PartialElement, O, F> {
     element: &'a E,
     replica: u32,
-    table: MutexGuard<'a, E::Table>,
+    table: Locked<'a, E::Partition>,
     function: &'a F,
     label: &'a Label,
     outbox: &'a mut Outbox<O>,
@@ -87,7 +86,7 @@ where
     T: Debug + ?Sized,
     E: PartialElement,
     O: Clone,
-    F: Fn(&mut E::Content<'_>, &T, &mut Emit<'_, O>),
+    F: Fn(E::Content<'_>, &T, &mut Emit<'_, O>),
 {
     #[inline]
     fn take<A: Attempt>(&mut self, attempt: &A, item: &T) {

@@ -3,8 +3,6 @@
 use std::mem;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::error::Failure;
 use crate::stage::attempt::Attempt;
 use crate::stage::chain::Emit;
@@ -13,13 +11,14 @@ use crate::stage::ends::outbox::Outbox;
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::state::element::Element;
+use crate::state::lockable::{Lockable, Locked};
 use crate::time::control_event::ControlEvent;
 use crate::windows::Key;
 
-/// The end in one partition of a state element, which may give results to the next stage.
+/// The end in one partition of a state element, or of several, which may give results to the next stage.
 pub struct ToValues<K, E: Element<K>, O, F> {
     pub element: E,
-    pub table: Arc<Mutex<E::Table>>,
+    pub tables: E::Partition,
     pub function: Arc<F>,
     pub label: Label,
     /// `None` if there are no results.
@@ -49,11 +48,11 @@ where
         let Some(key) = &self.missing else {
             return true;
         };
-        let mut table = self.table.lock();
-        let is_known = E::is_known(&table, key);
+        let mut tables = self.tables.lock_all();
+        let is_known = E::is_known(&tables, key);
         if !is_known {
             // It may have been loaded, and evicted again.
-            E::want(&mut table, vec![key.clone()]);
+            E::want(&mut tables, vec![key.clone()]);
         }
         is_known
     }
@@ -86,7 +85,7 @@ where
     K: Key,
     E: Element<K>,
     O: Clone + Send + 'static,
-    F: Fn(&K, &mut E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+    F: Fn(&K, E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
 {
     type Slice<'a> = ValueSlice<'a, K, E, O, F>;
 
@@ -94,7 +93,7 @@ where
         self.missing = None;
         ValueSlice {
             element: &self.element,
-            table: self.table.lock(),
+            tables: self.tables.lock_all(),
             function: &self.function,
             label: &self.label,
             outbox: self.outbox.as_mut(),
@@ -105,10 +104,10 @@ where
     }
 }
 
-/// Holds the partition's lock for the time of one slice.
+/// Holds the partition's locks for the time of one slice.
 pub struct ValueSlice<'a, K, E: Element<K>, O, F> {
     element: &'a E,
-    table: MutexGuard<'a, E::Table>,
+    tables: Locked<'a, E::Partition>,
     function: &'a F,
     label: &'a Label,
     outbox: Option<&'a mut Outbox<O>>,
@@ -123,7 +122,7 @@ where
     K: Key,
     E: Element<K>,
     O: Clone,
-    F: Fn(&K, &mut E::Content<'_>, &T, &mut Emit<'_, O>),
+    F: Fn(&K, E::Content<'_>, &T, &mut Emit<'_, O>),
 {
     #[inline]
     fn take<A: Attempt>(&mut self, attempt: &A, item: &KeyedItem<K, T>) {
@@ -131,9 +130,9 @@ where
         if self.is_stopped {
             return self.want(attempt, key);
         }
-        let (table, outbox) = (&mut self.table, &mut self.outbox);
+        let (tables, outbox) = (&mut self.tables, &mut self.outbox);
         let updated = attempt.change(self.label, || {
-            self.element.change(table, key, |present| {
+            self.element.change(tables, key, |present| {
                 (self.function)(key, present, content, &mut |result| {
                     if let Some(outbox) = outbox {
                         outbox.put(0, result.clone());
@@ -154,7 +153,7 @@ where
 
     fn end<A: Attempt>(&mut self, _: &A) {
         if self.is_stopped {
-            E::want(&mut self.table, mem::take(&mut self.wanted));
+            E::want(&mut self.tables, mem::take(&mut self.wanted));
         }
     }
 }
@@ -165,7 +164,7 @@ impl<K: Key, E: Element<K>, O, F> ValueSlice<'_, K, E, O, F> {
     fn want<A: Attempt>(&mut self, attempt: &A, key: &K) {
         // A panic of the key's code must not look like one of an item.
         attempt.change(self.label, || {
-            if self.wanted.len() < WANTED_MAX && !E::is_known(&self.table, key) {
+            if self.wanted.len() < WANTED_MAX && !E::is_known(&self.tables, key) {
                 self.missing.get_or_insert_with(|| key.clone());
                 self.wanted.push(key.clone());
             }

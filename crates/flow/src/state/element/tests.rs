@@ -13,6 +13,7 @@ use fastrand::Rng;
 
 use super::Element;
 use crate::ranks::owners::KeyOwners;
+use crate::state::lockable::Lockable;
 use crate::state::logged::LoggedState;
 use crate::state::memory::StateMemory;
 use crate::state::partial::StateReader;
@@ -48,12 +49,12 @@ const FIELDS: u64 = 4;
 fn change<E: Element<u64>, R>(
     element: &E,
     key: u64,
-    change: impl FnOnce(&mut E::Content<'_>) -> R,
+    change: impl FnOnce(E::Content<'_>) -> R,
 ) -> R {
-    let tables = element.tables();
-    let owner = KeyOwners::new(1, tables.len()).of(&key).unwrap();
-    let mut table = tables[owner.partition].lock();
-    let changed = element.change(&mut table, &key, change);
+    let partitions = element.partitions().unwrap();
+    let owner = KeyOwners::new(1, partitions).of(&key).unwrap();
+    let partition = element.partition(owner.partition);
+    let changed = element.change(&mut partition.lock_all(), &key, change);
     changed.expect("it is in memory")
 }
 

@@ -29,7 +29,7 @@ impl Subject for OrderedMapSubject {
         let (key, field, value) = (rng.u64(..KEYS), rng.i64(-fields..fields), rng.u64(..3));
         let until = rng.i64(field..=fields);
         let plain_map = plain.entry(key).or_default();
-        change(element, key, |map| match rng.u32(..10) {
+        change(element, key, |mut map| match rng.u32(..10) {
             0 => {
                 map.clear();
                 plain_map.clear();
@@ -92,7 +92,7 @@ impl Subject for ListSubject {
     fn change(element: &Self::Element, plain: &mut Self::Plain, rng: &mut Rng) {
         let (key, index, item) = (rng.u64(..KEYS), rng.usize(..6), rng.u64(..100));
         let plain_list = plain.entry(key).or_default();
-        change(element, key, |list| match rng.u32(..12) {
+        change(element, key, |mut list| match rng.u32(..12) {
             0 => {
                 list.clear();
                 plain_list.clear();
@@ -167,12 +167,12 @@ fn one_changed_item_of_a_long_list_is_one_change() {
         state.written(checkpoint);
         count
     };
-    change(&lists, 7, |list| list.extend(0..1000));
+    change(&lists, 7, |mut list| list.extend(0..1000));
     assert_eq!(changes_of(1), 1000 + 1);
-    change(&lists, 7, |list| list.set(500, 1));
+    change(&lists, 7, |mut list| list.set(500, 1));
     assert_eq!(changes_of(2), 1);
-    change(&lists, 7, |list| list.push_back(1));
+    change(&lists, 7, |mut list| list.push_back(1));
     assert_eq!(changes_of(3), 1 + 1);
-    change(&lists, 7, |list| list.pop_front());
+    change(&lists, 7, |mut list| list.pop_front());
     assert_eq!(changes_of(4), 1 + 1);
 }

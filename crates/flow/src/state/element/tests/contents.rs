@@ -29,7 +29,7 @@ impl Subject for MapSubject {
         let (key, field, value) = (rng.u64(..KEYS), rng.u64(..FIELDS), rng.u64(..3));
         let field = "x".repeat(field as usize);
         let plain_map = plain.entry(key).or_default();
-        change(element, key, |map| match rng.u32(..10) {
+        change(element, key, |mut map| match rng.u32(..10) {
             0 => {
                 map.clear();
                 plain_map.clear();
@@ -103,7 +103,7 @@ impl Subject for SetSubject {
         let key = rng.u64(..KEYS);
         let member = (rng.u64(..FIELDS), rng.bool());
         let plain_set = plain.entry(key).or_default();
-        change(element, key, |set| match rng.u32(..8) {
+        change(element, key, |mut set| match rng.u32(..8) {
             0 => {
                 set.clear();
                 plain_set.clear();
@@ -160,7 +160,7 @@ impl Subject for CounterSubject {
         let key = rng.u64(..KEYS);
         let by = *rng.choice(&[-1, 1, 2, i64::MIN, i64::MAX]).unwrap();
         let count = plain.entry(key).or_default();
-        change(element, key, |counter| match rng.u32(..6) {
+        change(element, key, |mut counter| match rng.u32(..6) {
             0 => {
                 assert_eq!(counter.checked_add(by), count.checked_add(by));
                 *count = count.checked_add(by).unwrap_or(*count);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use millstream_base::{Clock, KeyRange, Timestamp};
 
-use super::{Element, change, place};
+use super::{change, place};
 use crate::state::logged::LoggedState;
 use crate::state::ordered::{OrderedState, ReadLevel};
 use crate::state::ordered_maps::OrderedMaps;
@@ -130,7 +130,7 @@ impl Subject for OrderedMaps<u64, u64, u64> {
     fn change(&self, key: u64, plain: &mut Plain, now: i64, rng: &mut Rng) {
         let alive = alive(plain, now);
         let expected = alive.get(&key).copied();
-        change(self, 7, |map| {
+        change(self, 7, |mut map| {
             assert!(
                 map.iter()
                     .map(|(key, value)| (*key, *value))

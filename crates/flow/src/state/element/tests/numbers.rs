@@ -36,7 +36,7 @@ impl Subject for VectorSubject {
         let by = number(rng);
         let plain_vector = plain.entry(key).or_default();
         let grow = |vector: &mut Vec<f64>, len| vector.resize(vector.len().max(len), 0.0);
-        change(element, key, |vector| match rng.u32(..9) {
+        change(element, key, |mut vector| match rng.u32(..9) {
             0 => {
                 vector.clear();
                 plain_vector.clear();
@@ -127,7 +127,7 @@ impl Subject for MatrixSubject {
         let plain_row: Vec<(u64, f64)> = plain_row
             .map(|((_, column), number)| (*column, *number))
             .collect();
-        change(element, row, |numbers| match rng.u32(..8) {
+        change(element, row, |mut numbers| match rng.u32(..8) {
             0 => {
                 numbers.clear();
                 plain.retain(|(of, _), _| *of != row);
@@ -208,7 +208,7 @@ impl Subject for TopSubject {
     fn change(element: &Self::Element, plain: &mut Self::Plain, rng: &mut Rng) {
         let (key, score, item) = (rng.u64(..KEYS), rng.u64(..6), rng.u64(..8).to_string());
         let plain_top = plain.entry(key).or_default();
-        change(element, key, |top| match rng.u32(..12) {
+        change(element, key, |mut top| match rng.u32(..12) {
             0 => {
                 top.clear();
                 plain_top.clear();
@@ -261,7 +261,7 @@ fn the_highest_scores_equal_those_of_a_sorted_list_through_checkpoints_and_crash
 #[test]
 fn a_score_that_cannot_be_compared_is_left_out_and_fewer_items_may_be_wanted() {
     let tops = Tops::<u64, f64, u64>::new(2, &place(0, 1, 1));
-    change(&tops, 1, |top| {
+    change(&tops, 1, |mut top| {
         assert!(!top.put(&f64::NAN, &1));
         assert!(top.is_empty());
         assert!(top.put(&1.0, &1) && top.put(&2.0, &2) && !top.put(&0.5, &3));
@@ -269,7 +269,7 @@ fn a_score_that_cannot_be_compared_is_left_out_and_fewer_items_may_be_wanted() {
     let smaller = Tops::<u64, f64, u64>::new(1, &place(0, 1, 1));
     let saved = crate::state::partial::StateReader::save(&tops.values).unwrap();
     crate::state::partial::StateReader::restore(&smaller.values, &saved).unwrap();
-    change(&smaller, 1, |top| {
+    change(&smaller, 1, |mut top| {
         assert_eq!((top.len(), top.lowest()), (1, Some((&2.0, &2))));
         assert!(!top.put(&1.5, &4));
         assert!(top.put(&3.0, &5));

@@ -7,6 +7,7 @@ use fastrand::Rng;
 use super::{FIELDS, State, Subject, check_random_runs};
 use crate::ranks::owners::KeyOwners;
 use crate::state::element::Element;
+use crate::state::lockable::Lockable;
 use crate::state::partial_map::PartialMap;
 use crate::state::partial_matrix::PartialMatrix;
 use crate::state::values::Place;
@@ -18,12 +19,12 @@ const REPLICAS: u32 = 6;
 fn change<E: Element<u32>, R>(
     element: &E,
     replica: u32,
-    change: impl FnOnce(&mut E::Content<'_>) -> R,
+    change: impl FnOnce(E::Content<'_>) -> R,
 ) -> R {
-    let tables = element.tables();
-    let owner = KeyOwners::new(1, tables.len()).of_replica(replica);
-    let mut table = tables[owner.partition].lock();
-    let changed = element.change(&mut table, &replica, change);
+    let partitions = element.partitions().unwrap();
+    let owner = KeyOwners::new(1, partitions).of_replica(replica);
+    let partition = element.partition(owner.partition);
+    let changed = element.change(&mut partition.lock_all(), &replica, change);
     changed.expect("it is in memory")
 }
 
@@ -47,7 +48,7 @@ impl Subject for PartialMapSubject {
         let (replica, field, by) = (rng.u32(..REPLICAS), rng.u64(..FIELDS), rng.u64(1..5));
         let sum = plain.entry(field).or_default();
         assert_eq!(element.get(&field).unwrap_or(0), *sum);
-        change(element, replica, |map| match rng.u32(..4) {
+        change(element, replica, |mut map| match rng.u32(..4) {
             0 => *sum -= map.remove(&field).unwrap_or(0),
             _ => {
                 *map.or_default(&field) += by;
@@ -94,7 +95,7 @@ impl Subject for PartialMatrixSubject {
         let by = rng.i64(-3..4);
         let sum = plain.entry((row, column.clone())).or_default();
         assert_eq!(element.get(&row, &column), *sum as f64);
-        change(element, replica, |matrix| match rng.u32(..5) {
+        change(element, replica, |mut matrix| match rng.u32(..5) {
             0 => {
                 *sum += by - matrix.get(&row, &column) as i64;
                 matrix.set(&row, &column, by as f64);
