@@ -148,7 +148,7 @@ pub use checkpoint::store::{
     CheckpointRecords, Checkpointing, Checkpoints, Resume, ShardKey, StoreLock,
 };
 pub use checkpoint::trail::CheckpointView;
-pub use checkpoint::write_error::FinalError;
+pub use checkpoint::write_error::{FinalError, PassingError};
 pub use error::{BoxError, FlowError};
 pub use parts::{Flatten, Parts};
 pub use ranks::asking::AskError;

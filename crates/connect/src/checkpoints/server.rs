@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::objects::{is_of, prefix, shard_of};
 use super::server_changelog::ServerChangelog;
 use super::server_records::ServerRun;
-use super::{check_len, record_stream, server_records, shard_name};
+use super::{check_len, outage, record_stream, server_records, shard_name};
 use crate::flow_name::check_flow_name;
 use crate::network::Network;
 
@@ -115,7 +115,7 @@ impl Checkpoints for ServerCheckpoints {
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
         check_len("it", shard.len() as u64)?;
         let name = self.name(key);
-        self.network.wait(async {
+        let stored = self.network.wait(async {
             let objects = self.client.objects(&name).await?;
             let found = objects.iter().find(|object| *object.name == *name);
             // An earlier attempt may have come to its end after all. Its object is not removed: a record may name it.
@@ -126,6 +126,9 @@ impl Checkpoints for ServerCheckpoints {
                 self.upload(&name, shard).await?;
             }
             Ok(())
+        });
+        stored.map_err(|error: ClientError| {
+            outage::of_write(self.client.config(), &error, error.clone().into())
         })
     }
 

@@ -19,7 +19,7 @@ use super::changelog::{
 };
 use super::changelog_clock::{ChangelogClock, lowered, raised, time_of};
 use super::server_reader::ServerReader;
-use super::server_records;
+use super::{outage, server_records};
 use crate::flow_transactions::FlowTransactionId;
 use crate::network::Network;
 use crate::sink::{ServerSink, ServerSinkError};
@@ -87,7 +87,7 @@ impl ServerChangelog {
         })
     }
 
-    /// Names another run, or the change that is too large.
+    /// Names another run, or the change that is too large, and marks an error that may pass.
     fn explained(&self, error: BoxError) -> BoxError {
         let Some(ServerSinkError { error: cause, .. }) = error.downcast_ref() else {
             return error;
@@ -100,7 +100,10 @@ impl ServerChangelog {
         }
         match &self.largest {
             Some(largest) if is_too_large(cause) => self.too_large(largest).into(),
-            _ => error,
+            _ => {
+                let cause = cause.clone();
+                outage::of_write(self.client.config(), &cause, error)
+            }
         }
     }
 

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use millstream_base::{KeyRange, Offset, partition_of_key};
 use millstream_client::{
     Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Decompressor, Isolation,
-    KeyRecord, ResponseError, Start, TopicPartition,
+    KeyRecord, Start, TopicPartition,
 };
 use millstream_flow::{BoxError, ChangelogReader, RestoreChange, ValuePage};
 use tokio::time::{sleep, timeout};
 
 use super::changelog::{ChangelogError, Restoring, Unread, is_large, of_stream};
+use super::outage::may_pass;
 use crate::flow_transactions::FlowTransactionId;
 use crate::network::Network;
 
@@ -253,15 +254,12 @@ impl Outage<'_> {
     /// # Errors
     /// With `error`, if another try would fail, too, or the outage is too long.
     async fn wait(&mut self, error: ClientError) -> Result<(), ClientError> {
-        // Damaged records stay as they are, although Kafka's clients read them again.
-        let is_passing =
-            error.is_retriable() && error.response_error() != Some(ResponseError::CorruptMessage);
         let retry_for = match error.is_unknown_stream() {
             true => self.config.unknown_timeout,
             false => self.config.request_timeout,
         };
         let since = self.since.get_or_insert_with(Instant::now);
-        if !is_passing || since.elapsed() >= retry_for {
+        if !may_pass(&error) || since.elapsed() >= retry_for {
             return Err(error);
         }
         sleep(self.config.backoff).await;

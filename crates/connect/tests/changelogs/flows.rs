@@ -285,3 +285,20 @@ fn two_runs_of_a_process_cannot_use_one_store_of_a_server() {
     drop(lock);
     drop(world.store.lock().unwrap());
 }
+
+#[test]
+fn a_flow_at_its_end_does_not_wait_for_a_changelog_that_is_gone() {
+    let world = World::start(true);
+    let patience = Duration::from_secs(600);
+    let (running, _) = start_in(&world.patient_store(patience), Resume::Never).unwrap();
+    wait_for_checkpoints(&running, 2);
+    world.log.delete_stream("shop.state.users").unwrap();
+    let began = Instant::now();
+    let error = running.join().unwrap_err().to_string();
+    assert!(
+        error.contains("the last checkpoint is not stored"),
+        "{error}"
+    );
+    assert!(error.contains("stream shop.state.users"), "{error}");
+    assert!(began.elapsed() < patience / 5, "{:?}", began.elapsed());
+}

@@ -22,7 +22,7 @@ const DIR: &str = "MILLSTREAM_TEST_DIR";
 const ADDRESS: &str = "MILLSTREAM_TEST_ADDRESS";
 
 /// The longest life of a server, and the longest wait for a flow.
-const TIME_MAX: Duration = Duration::from_secs(120);
+pub const TIME_MAX: Duration = Duration::from_secs(120);
 
 /// More than a start reads at once.
 const KEYS: u64 = 70_000;
@@ -43,12 +43,12 @@ fn server_that_the_test_kills() {
 }
 
 /// A server in a process of its own.
-struct ServerProcess {
+pub struct ServerProcess {
     child: Child,
 }
 
 impl ServerProcess {
-    fn start(dir: &Path, address: &str) -> ServerProcess {
+    pub fn start(dir: &Path, address: &str) -> ServerProcess {
         let test = "killed_server::server_that_the_test_kills";
         let mut command = millstream_testing::command(env::current_exe().unwrap());
         command
@@ -65,14 +65,14 @@ impl ServerProcess {
         ServerProcess { child }
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 }
 
 /// Returns an address that is free now.
-fn free_address() -> String {
+pub fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
@@ -85,22 +85,29 @@ fn key(number: u64) -> u64 {
     }
 }
 
-/// Counts the first numbers by key.
-fn start(
-    address: &str,
-    resume: Resume,
-    count: u64,
-) -> Result<(Running, Values<u64, u64>), FlowError> {
-    let mut config = ClientConfig::new(address);
-    config.request_timeout = Duration::from_secs(10);
-    let settings = FlowSettings {
+/// The settings of a flow that tries as long to reach its server.
+pub fn settings(address: &str, resume: Resume, request_timeout: Duration) -> FlowSettings {
+    let config = ClientConfig {
+        request_timeout,
+        ..ClientConfig::new(address)
+    };
+    FlowSettings {
         checkpoints: Some(Checkpointing {
             store: Arc::new(ServerCheckpoints::new(&config, "shop").unwrap()),
             interval: Some(Duration::from_millis(5)),
             resume,
         }),
         ..FlowSettings::default()
-    };
+    }
+}
+
+/// Counts the first numbers by key.
+fn start(
+    address: &str,
+    resume: Resume,
+    count: u64,
+) -> Result<(Running, Values<u64, u64>), FlowError> {
+    let settings = settings(address, resume, Duration::from_secs(10));
     let flow = Flow::with_settings("shop", settings);
     let counts = flow.values::<u64, u64>("users");
     let numbers = Generator::new(|number| {
@@ -131,7 +138,7 @@ fn fill(address: &str) {
     }
 }
 
-fn wait_for_end(running: &Running) {
+pub fn wait_for_end(running: &Running) {
     let started_at = Instant::now();
     while !running.is_finished() {
         assert!(started_at.elapsed() < TIME_MAX, "it stands still");

@@ -5,6 +5,7 @@ mod clocks;
 mod contract;
 mod elements;
 mod flows;
+mod killed_at_end;
 mod killed_server;
 mod lazy;
 mod refused;

@@ -60,6 +60,15 @@ impl World {
         Arc::new(store_on(&self.server))
     }
 
+    /// The same, of a client that waits as long for an answer.
+    pub fn patient_store(&self, request_timeout: Duration) -> Arc<dyn Checkpoints> {
+        let client = ClientConfig {
+            request_timeout,
+            ..ClientConfig::new(self.server.local_address().to_string())
+        };
+        Arc::new(ServerCheckpoints::new(&client, "shop").unwrap())
+    }
+
     /// Whether no transaction is open in the changelog.
     pub fn is_decided(&self) -> bool {
         let stream = self.log.stream("shop.state.users").unwrap();

@@ -16,7 +16,7 @@ use crate::state::changelog_reader::{ChangelogReader, RestoreChange};
 /// - An error of `push`, `flush` or `prepare` does not end the flow, unless it is a [`FinalError`](crate::FinalError): the
 ///   checkpoint fails, and the same changes, or newer ones of the same keys, are pushed again for the next one. Before
 ///   that comes [`give_up`](Self::give_up). Changes that were pushed without a `prepare` may count with the next one or
-///   never.
+///   never. At the end of the flow, only a [`PassingError`](crate::PassingError) lets it push them again.
 /// - It always [waits for commit](Sink::waits_for_commit), whatever that method returns.
 ///
 /// A change is pushed by the rank that owns its key.

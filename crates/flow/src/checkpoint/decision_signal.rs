@@ -122,6 +122,11 @@ impl DecisionSignal {
         self.waiting.are_sinks && (own.has_ended || own.given_up >= GIVEN_UP_MAX)
     }
 
+    /// Whether the rank has ended: no later shard differs from the present one.
+    pub fn has_ended(&self) -> bool {
+        self.own.lock().has_ended
+    }
+
     /// Ends the flow with an error. [`wake`](Wake::wake) follows.
     pub fn fail(&self, error: BoxError) {
         self.own.lock().error.get_or_insert(error);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_base::Clock;
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ use crate::checkpoint::decision_signal::{DecisionSignal, StoredShard};
 use crate::checkpoint::record::ShardDigest;
 use crate::checkpoint::shard::{Head, PendingShard, Written, encode};
 use crate::checkpoint::store::{Checkpoints, ShardKey};
-use crate::checkpoint::write_error::{FinalError, Unencodable};
+use crate::checkpoint::write_error::{FinalError, PassingError, Unencodable};
 use crate::checkpoint::writer_bell::WriterBell;
 use crate::error::BoxError;
 
@@ -50,19 +50,24 @@ pub struct Writing {
 impl ShardWriter {
     /// Writes the shard. Transactions that sinks and changelogs have prepared for it stay open until a checkpoint that
     /// names them is complete. They can have only few, so the writer retries the same shard until it is stored; without
-    /// any prepared transaction, the next checkpoint serves as well.
+    /// any prepared transaction, the next checkpoint serves as well, unless the rank has ended.
     pub fn write(mut self, mut shard: PendingShard) {
         let started_at = self.clock.monotonic();
         let mut pause = PAUSE_MIN;
         loop {
+            let tried_at = Instant::now();
             match self.attempt(&mut shard) {
                 Ok(digest) => {
+                    self.bell.stored();
                     self.stored(digest, shard.written, started_at);
                     break;
                 }
                 Err(error) => {
                     self.failed(&error);
-                    if !self.may_heal(&shard, error) || !self.bell.pause(pause) {
+                    let retry_for = self.retry_for(&error);
+                    if !self.may_heal(&shard, error, retry_for)
+                        || !self.bell.pause(pause, tried_at, retry_for)
+                    {
                         break;
                     }
                 }
@@ -82,8 +87,16 @@ impl ShardWriter {
         Ok(ShardDigest::of(&bytes))
     }
 
+    /// Returns the time for which the writer retries the shard of a rank that has ended. A run that cannot begin, and
+    /// a run that is being stopped and takes one more checkpoint, does not retry.
+    fn retry_for(&self, error: &BoxError) -> Duration {
+        let passing = error.downcast_ref::<PassingError>();
+        let passing = passing.filter(|_| self.writing.signal.has_ended());
+        passing.map_or(Duration::ZERO, |error| error.retry_for)
+    }
+
     /// Whether the shard is tried again after this error.
-    fn may_heal(&self, shard: &PendingShard, error: BoxError) -> bool {
+    fn may_heal(&self, shard: &PendingShard, error: BoxError, retry_for: Duration) -> bool {
         let signal = &self.writing.signal;
         if error.is::<FinalError>() {
             signal.fail(error);
@@ -97,7 +110,7 @@ impl ShardWriter {
             }
             return false;
         }
-        signal.waiting().is_any && (shard.is_prepared() || is_last_chance)
+        signal.waiting().is_any && (shard.is_prepared() || is_last_chance || !retry_for.is_zero())
     }
 
     fn failed(&self, error: &BoxError) {

@@ -38,7 +38,7 @@ pub trait Checkpoints: Send + Sync + 'static {
     /// # Errors
     /// A [`FinalError`](crate::FinalError) ends the flow. After others it continues, and tries again: with the next
     /// checkpoint, or with the same shard after a pause if sinks or changelogs wait for it. If the first one fails, the
-    /// flow does not begin.
+    /// flow does not begin. If the last one fails, the flow fails, unless a [`PassingError`](crate::PassingError) has passed.
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError>;
 
     /// Returns a stored shard.

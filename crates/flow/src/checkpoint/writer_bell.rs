@@ -21,8 +21,10 @@ struct State {
     is_rung: bool,
     /// The flow ends where it stands: nothing is waited for any more.
     is_cancelled: bool,
-    /// The flow ends in order: a shard that cannot be stored is given up.
-    is_ending: bool,
+    /// The flow ends in order since then: a shard that cannot be stored is given up.
+    ending_since: Option<Instant>,
+    /// All attempts since then have failed, also those of earlier shards.
+    failing_since: Option<Instant>,
 }
 
 impl WriterBell {
@@ -42,25 +44,37 @@ impl WriterBell {
         }
     }
 
-    /// Waits for `pause`, less if the flow begins to end. Returns whether the writer should try to store the shard again: not if
-    /// the flow is ending already.
-    pub fn pause(&self, pause: Duration) -> bool {
-        let until = Instant::now() + pause;
+    /// Waits for `pause` after an attempt that began at `tried_at` and failed; less if the flow begins to end. Returns whether
+    /// the writer should try to store the shard again. If the flow is ending already, it should only until `retry_for` has
+    /// passed since the first failed attempt, or since the flow began to end if that was later.
+    pub fn pause(&self, pause: Duration, tried_at: Instant, retry_for: Duration) -> bool {
+        let now = Instant::now();
         let mut state = self.state.lock();
-        if state.is_ending {
+        let failing_since = *state.failing_since.get_or_insert(tried_at);
+        let was_ending = state.ending_since.is_some();
+        if let Some(ending_since) = state.ending_since
+            && now.saturating_duration_since(ending_since.max(failing_since)) >= retry_for
+        {
             return false;
         }
-        while !state.is_ending && !state.is_cancelled {
-            if self.changed.wait_until(&mut state, until).timed_out() {
+        while state.ending_since.is_some() == was_ending && !state.is_cancelled {
+            if self.changed.wait_until(&mut state, now + pause).timed_out() {
                 break;
             }
         }
         !state.is_cancelled
     }
 
-    /// Whether the flow is ending: then a shard is tried no more than once again.
+    /// A shard was stored.
+    pub fn stored(&self) {
+        self.state.lock().failing_since = None;
+    }
+
+    /// Whether the flow is ending: then a shard is tried no more than once again, unless its error may pass.
     pub fn set_ending(&self, is_ending: bool) {
-        self.state.lock().is_ending = is_ending;
+        let mut state = self.state.lock();
+        let since = state.ending_since.unwrap_or_else(Instant::now);
+        state.ending_since = is_ending.then_some(since);
         self.changed.notify_all();
     }
 

@@ -2,16 +2,17 @@
 //! the same.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::{
-    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, Resume, Running, ShardKey, Sink,
+    BoxError, Checkpointing, Checkpoints, Flow, FlowSettings, PassingError, Resume, Running,
+    ShardKey, Sink,
 };
 
 use crate::support::{settings, wait_until};
@@ -24,18 +25,38 @@ const SLOTS: usize = 8;
 struct Store {
     shards: Mutex<BTreeMap<ShardKey, Vec<u8>>>,
     refused: Mutex<Vec<u32>>,
+    /// It refuses all shards but those of the first checkpoint.
+    is_away: AtomicBool,
+    /// The error of refused shards may pass within this time.
+    retry_for: Option<Duration>,
 }
 
 impl Store {
     fn refuse(&self, ranks: &[u32]) {
         *self.refused.lock().unwrap() = ranks.to_vec();
     }
+
+    /// A store that is away once a flow has begun.
+    fn away(retry_for: Option<Duration>) -> Arc<Store> {
+        Arc::new(Store {
+            is_away: AtomicBool::new(true),
+            retry_for,
+            ..Store::default()
+        })
+    }
 }
 
 impl Checkpoints for Store {
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
-        if self.refused.lock().unwrap().contains(&key.rank) {
-            return Err("no room".into());
+        let is_away = key.checkpoint > 1 && self.is_away.load(Ordering::SeqCst);
+        if is_away || self.refused.lock().unwrap().contains(&key.rank) {
+            return Err(match self.retry_for {
+                Some(retry_for) => {
+                    let error = "no answer".to_owned();
+                    PassingError { error, retry_for }.into()
+                }
+                None => "no room".into(),
+            });
         }
         self.shards.lock().unwrap().insert(key, shard.to_vec());
         Ok(())
@@ -241,4 +262,55 @@ fn an_ended_rank_whose_shard_was_refused_for_a_while_ends_without_an_error() {
         wait_until("it ends", || rank.running.is_finished());
         rank.running.join().unwrap();
     }
+}
+
+/// The number of items with which a flow ends at once.
+const FEW: u64 = 100;
+
+fn end_of(rank: &Rank) -> Result<(), String> {
+    wait_until("it ends", || rank.running.is_finished());
+    let joined = rank.running.join();
+    joined.map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_flow_at_its_end_waits_for_a_store_whose_error_passes() {
+    let store = Store::away(Some(Duration::from_secs(60)));
+    let rank = Rank::start(Ranks::alone(), &store, FEW);
+    // Each attempt comes after a longer pause: they take more than a second.
+    wait_until("shards are refused", || rank.failed() > 7);
+    assert!(!rank.running.is_finished());
+    store.is_away.store(false, Ordering::SeqCst);
+    end_of(&rank).unwrap();
+    let last = rank.running.checkpoints().unwrap().last.unwrap().number;
+    assert_eq!(rank.progress.committed.load(Ordering::SeqCst), last);
+}
+
+#[test]
+fn a_flow_at_its_end_fails_when_the_error_of_its_store_does_not_pass() {
+    let error = end_of(&Rank::start(Ranks::alone(), &Store::away(None), FEW)).unwrap_err();
+    assert!(error.contains(EXPECTED), "{error}");
+    assert!(error.ends_with("no room"), "{error}");
+
+    let retry_for = Duration::from_secs(2);
+    let began = Instant::now();
+    let rank = Rank::start(Ranks::alone(), &Store::away(Some(retry_for)), FEW);
+    let error = end_of(&rank).unwrap_err();
+    assert!(began.elapsed() >= retry_for, "{:?}", began.elapsed());
+    assert!(error.contains(EXPECTED), "{error}");
+    assert!(error.ends_with("no answer"), "{error}");
+}
+
+#[test]
+fn a_dropped_flow_does_not_wait_for_a_store_whose_error_may_pass() {
+    let store = Store::away(Some(Duration::from_secs(600)));
+    let rank = Rank::start(Ranks::alone(), &store, FEW);
+    wait_until("shards are refused", || rank.failed() > 5);
+    let began = Instant::now();
+    drop(rank);
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
 }
