@@ -108,6 +108,11 @@ impl LoggedElement {
         self.state.has_history()
     }
 
+    /// Whether its values have a lifetime.
+    pub fn has_lifetime(&self) -> bool {
+        self.state.has_lifetime()
+    }
+
     /// Whether it has a changelog.
     pub fn is_open(&self) -> bool {
         self.log.get().is_some()

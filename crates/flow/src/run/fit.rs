@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::checkpoint::snapshot::{
-    FlowElement, flow_element, sample_element, sink_element, types_element,
+    FlowElement, changelog_element, flow_element, sample_element, sink_element, state_element,
+    types_element,
 };
 use crate::error::BoxError;
 use crate::graph::Graph;
@@ -18,6 +19,7 @@ pub fn check_fit(graph: &Graph, saved: &Saved) -> Result<(), BoxError> {
     let mut faults = misplaced(graph, saved);
     faults.extend(changed_sources(graph, saved));
     faults.extend(changed_types(graph, saved)?);
+    faults.extend(new_lifetimes(graph, saved));
     faults.extend(changed_values(graph, saved));
     match faults.is_empty() {
         true => Ok(()),
@@ -109,12 +111,27 @@ fn changed_types(graph: &Graph, saved: &Saved) -> Result<Vec<String>, BoxError> 
     Ok(faults)
 }
 
+/// Returns the state elements with a lifetime that had none when the checkpoint was taken. Their values have no times of
+/// their last changes, and a value may look like another one with its time. A checkpoint names the types of each element that
+/// has a lifetime, also of one without values.
+fn new_lifetimes(graph: &Graph, saved: &Saved) -> impl Iterator<Item = String> {
+    let lasting = graph.logged.iter().filter(|it| it.has_lifetime());
+    lasting.filter_map(|element| {
+        let name = element.name();
+        let has = |element: String| saved.get(&element).is_ok();
+        let is_saved = has(changelog_element(name)) || has(state_element(name));
+        (is_saved && !has(types_element(name))).then(|| {
+            format!("state \"{name}\" has no lifetime in the checkpoint, and one in the program")
+        })
+    })
+}
+
 /// Returns the state elements with a value for each key in a changelog that the program cannot read.
 fn changed_values(graph: &Graph, saved: &Saved) -> impl Iterator<Item = String> {
     graph.logged.iter().filter_map(|element| {
         let name = element.name();
-        // The types of one that was saved whole were compared.
-        if saved.get(&types_element(name)).is_ok() {
+        // The types of one that was saved whole, or has a lifetime, were compared.
+        if saved.get(&types_element(name)).is_ok() || element.has_lifetime() {
             return None;
         }
         // Shards of earlier versions have no sample, nor has an empty element.

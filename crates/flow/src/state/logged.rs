@@ -41,6 +41,12 @@ pub trait LoggedState: Send + Sync {
         Err("the element has no head".into())
     }
 
+    /// Whether its values have a lifetime: then the changelog has the times of their last changes beside them, and each
+    /// checkpoint has a head.
+    fn has_lifetime(&self) -> bool {
+        false
+    }
+
     /// Takes a change that an earlier run has committed; a later one of the same key replaces it. A key that another
     /// rank owns is left out.
     ///

@@ -418,6 +418,10 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         Ok(())
     }
 
+    fn has_lifetime(&self) -> bool {
+        self.shared.lifetime.is_some()
+    }
+
     fn passed(&self) -> Option<i64> {
         let passed = self.shared.passed.load(Ordering::Relaxed);
         (passed != i64::MIN).then_some(passed)

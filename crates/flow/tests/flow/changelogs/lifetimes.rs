@@ -10,8 +10,9 @@ use millstream_base::{Clock, KeyRange, SystemClock, Timestamp};
 use millstream_exchange::Ranks;
 use millstream_flow::{
     Checkpoints, Emit, Flow, FlowError, FlowSettings, OrderedState, ReadLevel, Resume, Running,
-    StateMemory, StateReader, Values,
+    StateMemory, StateReader, Value, Values,
 };
+use serde_json::{Value as Json, json};
 
 use super::log::{LogStore, Scan};
 use super::settings_of;
@@ -261,4 +262,91 @@ fn check_change_of_kind(settings: FlowSettings, clock: &Arc<WallClock>) {
     let error = flow.run().err().unwrap().to_string();
     let expected = "state \"counts\" has the types (u64, u64) with a lifetime in the checkpoint, and (u64, u64) in the program";
     assert!(error.contains(expected), "{error}");
+}
+
+/// Begins a flow that keeps a value for each number, with a lifetime or for ever.
+fn keep<V: Value>(
+    store: &Arc<LogStore>,
+    has_lifetime: bool,
+    numbers: &Hand,
+    value_of: fn(u64) -> V,
+) -> Result<Running, FlowError> {
+    let flow = Flow::with_settings("numbers", settings_in(store));
+    let values = match has_lifetime {
+        true => flow
+            .lifetime(Duration::from_secs(LIFETIME))
+            .values("counts"),
+        false => flow.values::<u64, V>("counts"),
+    };
+    let nothing = flow.partial::<u64>("nothing");
+    flow.source("numbers", numbers.clone())
+        .key_by(|number| *number)
+        .update(
+            "keep",
+            &values,
+            move |_, value, number, _: &mut Emit<'_, u64>| *value = Some(value_of(*number)),
+        )
+        .fold_local(&nothing, |_, _| ());
+    flow.run()
+}
+
+/// A program that keeps values for ever, and one that keeps values with a lifetime, cannot continue each other.
+fn check_lifetime_stays<A: Value, B: Value>(
+    for_ever: fn(u64) -> A,
+    with_lifetime: fn(u64) -> B,
+    removed: &str,
+) {
+    let added = "state \"counts\" has no lifetime in the checkpoint, and one in the program";
+    for (scan, is_added) in [
+        (Scan::AtOnce, true),
+        (Scan::AtOnce, false),
+        (Scan::Held, true),
+        (Scan::Held, false),
+    ] {
+        for numbers in [vec![], vec![7]] {
+            let store = Arc::new(LogStore::default());
+            let hand = Hand::default();
+            let running = match is_added {
+                true => keep(&store, false, &hand, for_ever),
+                false => keep(&store, true, &hand, with_lifetime),
+            };
+            hand.give(numbers);
+            hand.end();
+            running.unwrap().join().unwrap();
+            let calls = store.all_calls();
+            store.scan(scan);
+            let (resumed, expected) = match is_added {
+                true => (keep(&store, true, &hand, with_lifetime), added),
+                false => (keep(&store, false, &hand, for_ever), removed),
+            };
+            let error = resumed.err().unwrap().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert_eq!(store.all_calls(), calls, "nothing is touched");
+            // The same program continues.
+            match is_added {
+                true => drop(keep(&store, false, &hand, for_ever).unwrap()),
+                false => drop(keep(&store, true, &hand, with_lifetime).unwrap()),
+            }
+        }
+    }
+}
+
+/// In a changelog, a value with a lifetime is a list of a time and the value.
+#[test]
+fn a_lifetime_is_neither_added_nor_removed_where_values_look_alike() {
+    check_lifetime_stays::<(i64, u64), u64>(
+        |number| (1_000, number),
+        |number| number,
+        "state \"counts\" has the types (u64, u64) with a lifetime in the checkpoint, and (u64, (i64, u64)) in the program",
+    );
+    check_lifetime_stays::<Vec<i64>, i64>(
+        |number| vec![1_000, number as i64],
+        |number| number as i64,
+        "state \"counts\" has the types (u64, i64) with a lifetime in the checkpoint, and (u64, alloc::vec::Vec<i64>) in the program",
+    );
+    check_lifetime_stays::<Json, Json>(
+        |number| json!([1_000, number]),
+        |number| json!([1_000, number]),
+        "state \"counts\" has the types (u64, serde_json::value::Value) with a lifetime in the checkpoint, and (u64, serde_json::value::Value) in the program",
+    );
 }
