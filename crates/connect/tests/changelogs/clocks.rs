@@ -16,7 +16,7 @@ const WAIT_MAX: Duration = Duration::from_secs(120);
 const CLOCK_MIN: &str = "-9223372036854775807";
 
 /// The setting with which compaction takes every record as soon as it can.
-const AT_ONCE: [(&str, Option<&str>); 4] = [
+pub const AT_ONCE: [(&str, Option<&str>); 4] = [
     (COMPACTION_LAG_MAX, Some("1")),
     (DIRTY_RATIO_MIN, Some("0")),
     (DELETE_RETENTION, Some("0")),
@@ -24,7 +24,7 @@ const AT_ONCE: [(&str, Option<&str>); 4] = [
 ];
 
 /// The keys of the records that the changelog has, in the order of its partitions.
-fn stored(world: &World) -> Vec<Vec<u8>> {
+pub fn stored(world: &World) -> Vec<Vec<u8>> {
     let (mut keys, mut decompressor) = (Vec::new(), Decompressor::default());
     for partition in 0..4 {
         let partition = world.partition(partition);
@@ -44,7 +44,7 @@ fn stored(world: &World) -> Vec<Vec<u8>> {
     keys
 }
 
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let started_at = Instant::now();
     while !condition() {
         assert!(started_at.elapsed() < WAIT_MAX, "{what}");
@@ -53,7 +53,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// Waits until a pass has taken all records.
-fn wait_until_compacted(world: &World) {
+pub fn wait_until_compacted(world: &World) {
     let is_compacted = |partition| {
         let partition = world.partition(partition);
         let compacted = partition.info().compaction.unwrap_or_default().compacted_to;

@@ -8,6 +8,7 @@ mod flows;
 mod killed_at_end;
 mod killed_server;
 mod lazy;
+mod lifetimes;
 mod refused;
 mod starts;
 mod streams;

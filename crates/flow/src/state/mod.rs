@@ -13,6 +13,7 @@ pub mod json_text;
 pub mod key_ref;
 pub mod late;
 pub mod lazy_values;
+pub mod lifetimes;
 pub mod lists;
 pub mod loading;
 pub mod lockable;

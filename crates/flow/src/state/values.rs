@@ -19,6 +19,7 @@ use crate::state::change::Change;
 use crate::state::changelog_reader::ChangelogReader;
 use crate::state::element::Element;
 use crate::state::lazy_values::Visible;
+use crate::state::lifetimes::{LifetimeHead, Lifetimes};
 use crate::state::loading::{LoadThreads, Loading};
 use crate::state::lockable::Locked;
 use crate::state::logged::{LoggedState, WriteChanges};
@@ -63,7 +64,9 @@ pub(super) struct Shared<K, V> {
     read_again: AtomicUsize,
     /// `None` if values live for ever.
     pub(super) lifetime: Option<LifetimeSpec>,
-    /// Cuts that are not complete yet, with the times up to which values had ended then.
+    /// Of this run and of former ones. Written before the flow runs.
+    lifetimes: Mutex<Option<Lifetimes>>,
+    /// Cuts that are not complete yet, with the times up to which the changelog may drop changes then.
     cuts: Mutex<VecDeque<(u64, i64)>>,
     /// The time of the last complete one; `i64::MIN` for none.
     passed: AtomicI64,
@@ -174,6 +177,7 @@ impl<K: Key, V: Value> Values<K, V> {
             memory: UsedMemory::new(memory),
             complete: AtomicU64::new(0),
             read_again: AtomicUsize::new(0),
+            lifetimes: Mutex::new(lifetime.as_ref().map(|it| Lifetimes::of(it.length()))),
             lifetime: lifetime.clone(),
             cuts: Mutex::default(),
             passed: AtomicI64::new(i64::MIN),
@@ -402,19 +406,37 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         }
     }
 
-    /// The time of an element with a lifetime, which does not go back from run to run.
-    fn head(&self, _: u64) -> Result<Option<Vec<u8>>, BoxError> {
-        let time = self.shared.time();
-        Ok(time.map(|time| postcard::to_stdvec(&time)).transpose()?)
+    /// The time of an element with a lifetime, which does not go back from run to run, and its lifetimes.
+    fn head(&self, checkpoint: u64) -> Result<Option<Vec<u8>>, BoxError> {
+        let (time, lifetimes) = (self.shared.time(), *self.shared.lifetimes.lock());
+        let Some((time, lifetimes)) = time.zip(lifetimes) else {
+            return Ok(None);
+        };
+        let mut cuts = self.shared.cuts.lock();
+        cuts.push_back((checkpoint, lifetimes.passed(time)));
+        if cuts.len() > CUTS_MAX {
+            cuts.pop_front();
+        }
+        Ok(Some(postcard::to_stdvec(&LifetimeHead {
+            time,
+            lifetimes,
+        })?))
     }
 
     fn restore_head(&self, head: &[u8]) -> Result<(), BoxError> {
-        if self.shared.lifetime.is_none() {
+        let Some(spec) = &self.shared.lifetime else {
             return Err(
                 "it has a lifetime in the checkpoint, and none in the program: give it one, or another name".into(),
             );
+        };
+        let LifetimeHead { time, lifetimes } = former_head(head, spec)?;
+        let lifetimes = lifetimes.resumed(time, spec.length());
+        *self.shared.lifetimes.lock() = Some(lifetimes);
+        for table in &self.shared.tables {
+            let mut table = table.lock();
+            table.advance_time(time);
+            table.end_former(lifetimes.ended());
         }
-        self.shared.advance_time(postcard::from_bytes(head)?);
         Ok(())
     }
 
@@ -495,13 +517,6 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
     fn cut(&self, checkpoint: u64) {
         for table in &self.shared.tables {
             self.shared.lock(table).cut(checkpoint);
-        }
-        if let Some(time) = self.shared.time() {
-            let mut cuts = self.shared.cuts.lock();
-            cuts.push_back((checkpoint, time));
-            if cuts.len() > CUTS_MAX {
-                cuts.pop_front();
-            }
         }
     }
 
@@ -618,8 +633,8 @@ impl<K: Key, V: Value> Shared<K, V> {
 
     /// Returns the present time of an element with a lifetime.
     fn time(&self) -> Option<i64> {
-        let times = self.tables.iter().filter_map(|table| table.lock().time());
-        times.max()
+        let times = self.tables.iter().map(lock_to_read);
+        times.filter_map(|table| table.time()).max()
     }
 
     /// Time has been at `time` in an earlier run.
@@ -689,6 +704,16 @@ fn of_key<K: Key>(key: &K, error: &BoxError) -> BoxError {
 
 /// The JSON text of a floating-point number that is not finite; it equals the text of an absent value.
 const NULL: &[u8] = b"null";
+
+/// Reads what a checkpoint has of an element with a lifetime. Earlier versions had the time alone.
+fn former_head(head: &[u8], spec: &LifetimeSpec) -> Result<LifetimeHead, BoxError> {
+    let (time, rest) = postcard::take_from_bytes(head)?;
+    if rest.is_empty() {
+        let lifetimes = Lifetimes::of(spec.length());
+        return Ok(LifetimeHead { time, lifetimes });
+    }
+    Ok(postcard::from_bytes(head)?)
+}
 
 /// A shard of an element with a lifetime: its time, and entries with the times of their last changes.
 type Saved<E> = (i64, Vec<(i64, E)>);

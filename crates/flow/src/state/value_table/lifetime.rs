@@ -29,6 +29,11 @@ impl LifetimeSpec {
         }
     }
 
+    /// Returns the lifetime, in milliseconds.
+    pub fn length(&self) -> i64 {
+        self.length
+    }
+
     /// Returns when an entry ends that was changed at a time, both in milliseconds since 1970; `None` for never.
     pub fn end_of(&self, changed_at: i64) -> Option<i64> {
         changed_at.checked_add(self.length)
@@ -58,6 +63,8 @@ pub(super) struct Lifetime<K> {
     /// The present time in milliseconds since 1970. It moves from call to call of a function, and from reader to reader, so
     /// that nothing ends in the middle of a call; and never back, also if the clock does.
     now: Cell<i64>,
+    /// Entries that were changed last by then had ended in a former run, whatever its lifetime was.
+    ended: i64,
     /// When each value was changed last: of all slots that have a value.
     changed_at: IndexMap<K, i64, RandomState>,
     /// The place behind the entry that is looked at next.
@@ -69,6 +76,7 @@ impl<K: Hash + Eq + Clone> Lifetime<K> {
         Lifetime {
             now: Cell::new(spec.clock.now().0),
             spec,
+            ended: i64::MIN,
             changed_at: IndexMap::default(),
             hand: 0,
         }
@@ -76,7 +84,7 @@ impl<K: Hash + Eq + Clone> Lifetime<K> {
 
     fn is_past(&self, changed_at: i64) -> bool {
         let end = self.spec.end_of(changed_at);
-        end.is_some_and(|end| end <= self.now.get())
+        changed_at <= self.ended || end.is_some_and(|end| end <= self.now.get())
     }
 
     pub fn time_of(&self, key: &impl KeyRef<K>) -> Option<i64> {
@@ -179,6 +187,13 @@ impl<K: Hash + Eq + Clone, V> ValueTable<K, V> {
     pub fn advance_time(&self, time: i64) {
         if let Some(lifetime) = &self.lifetime {
             lifetime.advance(time);
+        }
+    }
+
+    /// Entries that were changed last by `ended` had ended in a former run.
+    pub fn end_former(&mut self, ended: i64) {
+        if let Some(lifetime) = &mut self.lifetime {
+            lifetime.ended = ended;
         }
     }
 
