@@ -34,6 +34,16 @@ pub enum FlowError {
         /// The stage whose chain has no end.
         operator: String,
     },
+    /// An operator that gives its items to channels or branches, and has none.
+    #[error(
+        "flow \"{flow}\": \"{operator}\" has no channels or branches to give its items to; name at least one"
+    )]
+    NoOutputs {
+        /// The flow.
+        flow: String,
+        /// The operator, by its stage and its place in it.
+        operator: String,
+    },
     /// A join of two streams that has only the first.
     #[error(
         "flow \"{flow}\": the join \"{join}\" has no second stream; end one in it with `.to_join(…)`"

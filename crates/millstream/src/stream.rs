@@ -182,7 +182,8 @@ where
         Stream::with_decoder(self.flow, operators, self.decoder.behind())
     }
 
-    /// Gives each item to `N` streams: for several computations over the same items.
+    /// Gives each item to `N` streams: for several computations over the same items. `N` is at least 1; else the flow does not
+    /// begin, with [`FlowError::NoOutputs`](millstream_flow::FlowError::NoOutputs).
     pub fn fork<const N: usize>(self) -> [Stream<RingInput<Event<T>>, Same, T>; N]
     where
         T: Clone + Send,

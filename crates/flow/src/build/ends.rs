@@ -10,6 +10,7 @@ use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::build::operators::Operators;
 use crate::checkpoint::participants::SinkParticipant;
+use crate::error::FlowError;
 use crate::sinks::sink::Sink;
 use crate::stage::chain::{Chain, Emit, Same};
 use crate::stage::channel::{Channel, ChannelState};
@@ -44,7 +45,8 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
         self.end_in(channel)
     }
 
-    /// Ends the stage in several channels: each item goes to the one whose index `route` gives.
+    /// Ends the stage in several channels: each item goes to the one whose index `route` gives. Without any channel, the flow
+    /// does not begin ([`FlowError::NoOutputs`]).
     pub fn split<F>(self, channels: &[Channel<C::Out>], route: F) -> Flow
     where
         C::Out: Clone + Debug + Send + Sized + 'static,
@@ -52,6 +54,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     {
         let route = Arc::new(route);
         let label = self.label("split");
+        self.check_outputs(&label, channels.len());
         let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
         self.end(&states, |writing| ToRings {
             outbox: Outbox::of_channels(writing, channels),
@@ -63,13 +66,15 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     }
 
     /// Ends the stage in several channels, each of which gets every item: for several operators over the
-    /// same items. Items that are handles of something larger are the cheaper.
+    /// same items. Items that are handles of something larger are the cheaper. Without any channel, the flow does not begin
+    /// ([`FlowError::NoOutputs`]).
     pub fn to_all(self, channels: &[Channel<C::Out>]) -> Flow
     where
         C::Out: Clone + Send + Sized + 'static,
     {
         let states: Vec<_> = channels.iter().map(|channel| &channel.state).collect();
         let label = self.label("to_all");
+        self.check_outputs(&label, channels.len());
         self.end(&states, |writing| ToRings {
             outbox: Outbox::of_channels(writing, channels),
             partitioner: ToAll {
@@ -197,6 +202,17 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
                 partitioner: ToOne,
             },
         )
+    }
+
+    /// Notes the fault of an operator that has no outputs.
+    pub(crate) fn check_outputs(&self, label: &Label, outputs: usize) {
+        if outputs == 0 {
+            let fault = FlowError::NoOutputs {
+                flow: self.flow.name(),
+                operator: label.0.to_string(),
+            };
+            self.flow.plan().faults.push(fault);
+        }
     }
 
     /// Adds the stage to the flow, with a terminal for each of its instances.

@@ -33,7 +33,8 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// Ends the operators in branches, which go on within the stage: each item goes to the branch whose index `route`
     /// gives. `build` is called for each branch, and returns the flow of its end. Several workers at once may process items that are
     /// `split` to channels; items that go to a branch pass no ring. Where only one instance can end a branch, as with
-    /// a sink that keeps the order of a ring, the whole stage has one instance.
+    /// a sink that keeps the order of a ring, the whole stage has one instance. Without any branch, the flow does not begin
+    /// ([`FlowError::NoOutputs`](crate::FlowError::NoOutputs)).
     ///
     /// ```
     /// use millstream_flow::Flow;
@@ -62,6 +63,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     {
         let route = Arc::new(route);
         let label = self.label("fork");
+        self.check_outputs(&label, names.len());
         let (mut branches, mut outputs) = (Vec::new(), Vec::new());
         for (number, name) in names.iter().enumerate() {
             let (entries, arms) = fork::branch(self.inputs.len());

@@ -123,3 +123,23 @@ fn a_name_that_is_used_twice_is_an_error() {
     let error = flow.run().err().unwrap();
     assert!(matches!(error, FlowError::DuplicateName { .. }), "{error}");
 }
+
+#[test]
+fn an_operator_without_channels_or_branches_is_refused_by_name() {
+    let numbers = |flow: &Flow| flow.source("source", Generator::new(|number| number).limit(1_000));
+    let check = |kind: &str, build: &dyn Fn(&Flow)| {
+        let flow = Flow::with_settings("numbers", settings(1, 16));
+        build(&flow);
+        let error = flow.run().err().unwrap();
+        assert!(matches!(error, FlowError::NoOutputs { .. }), "{error}");
+        let expected = format!(
+            "flow \"numbers\": \"source/0.{kind}\" has no channels or branches to give its items to; name at least one"
+        );
+        assert_eq!(error.to_string(), expected);
+    };
+    check("split", &|flow| drop(numbers(flow).split(&[], |_| 0)));
+    check("to_all", &|flow| drop(numbers(flow).to_all(&[])));
+    check("fork", &|flow| {
+        drop(numbers(flow).fork(&[], |_| 0, |_, _| unreachable!("there is no branch")));
+    });
+}
