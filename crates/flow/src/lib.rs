@@ -189,6 +189,7 @@ pub use state::partial_matrix::{PartialMatrix, PartialMatrixOf};
 pub use state::sets::{SetOf, Sets};
 pub use state::size::StateSize;
 pub use state::table::Table;
+pub use state::timers::{Fired, TimeDomain, Timers, TimersOf};
 pub use state::tops::{Score, TopOf, Tops};
 pub use state::values::{Value, Values};
 pub use state::vectors::{VectorOf, Vectors};

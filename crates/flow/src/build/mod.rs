@@ -16,6 +16,7 @@ pub mod inputs;
 pub mod keyed;
 pub mod operators;
 pub mod plan;
+pub mod process;
 pub mod rank_channel;
 pub mod states;
 pub mod top_windows;

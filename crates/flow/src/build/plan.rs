@@ -140,10 +140,13 @@ impl Plan {
                     operator: stage.name().to_owned(),
                 });
             }
-            let mut silent = before(&self.graph.stages, stage)
+            let (timed, silent): (Vec<_>, Vec<_>) = before(&self.graph.stages, stage)
                 .into_iter()
-                .filter(|before| before.input().is_none() && !before.emits_watermarks());
-            if let Some(source) = silent.next() {
+                .filter(|before| before.input().is_none() && before.inlet().is_none())
+                .partition(|source| source.emits_watermarks());
+            // A source without watermarks would hold back those of the others for ever.
+            let are_needed = stage.needs_watermarks() || !timed.is_empty();
+            if let Some(source) = silent.first().filter(|_| are_needed) {
                 return Err(FlowError::NoWatermarks {
                     flow: self.graph.name.clone(),
                     operator: stage.name().to_owned(),

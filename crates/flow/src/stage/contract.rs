@@ -41,6 +41,9 @@ pub trait Node: Send + Sync {
     /// Whether some of its results come only when event time has come so far, or its input has ended.
     fn closes_by_time(&self) -> bool;
 
+    /// Whether all sources that lead to it have to emit watermarks.
+    fn needs_watermarks(&self) -> bool;
+
     /// Whether it emits watermarks as its source's items come.
     fn emits_watermarks(&self) -> bool;
 }

@@ -43,6 +43,11 @@ pub trait Input: RowStart {
         None
     }
 
+    /// Returns how many items at most may be taken before the next control event that has not been observed.
+    fn items_before_event(&self) -> usize {
+        usize::MAX
+    }
+
     /// The watermark behind the items taken so far, as observed by any instance that shares the input.
     fn time(&self) -> Timestamp {
         Timestamp(i64::MIN)

@@ -62,6 +62,15 @@ impl<T: Send + 'static> Input for RingInput<T> {
         self.channel.events[self.index].observe(position)
     }
 
+    fn items_before_event(&self) -> usize {
+        let event = self.channel.events[self.index].first_position();
+        // An event at the present place is observed with the next items.
+        match event.saturating_sub(self.ring.read_to()) {
+            0 => usize::MAX,
+            items => usize::try_from(items).unwrap_or(usize::MAX),
+        }
+    }
+
     fn time(&self) -> Timestamp {
         self.channel.events[self.index].time()
     }

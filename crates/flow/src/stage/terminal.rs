@@ -25,6 +25,17 @@ pub trait End: Send + 'static {
         false
     }
 
+    /// Whether all sources that lead there have to emit watermarks.
+    fn needs_watermarks(&self) -> bool {
+        self.closes_by_time()
+    }
+
+    /// Whether it gets each control event of its input behind the items before it and before those behind it. Otherwise a
+    /// slice of items may be on both sides of an event, which comes behind the slice then.
+    fn takes_events_in_turn(&self) -> bool {
+        false
+    }
+
     /// Makes room for about `results` results, and passes on the rest of former slices. `None` when that has to wait;
     /// otherwise for how many results there is room. More results find a place, too: `results` is only the expected
     /// number.

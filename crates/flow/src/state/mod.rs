@@ -31,6 +31,7 @@ pub mod partial_matrix;
 pub mod sets;
 pub mod size;
 pub mod table;
+pub mod timers;
 pub mod tops;
 pub mod value_history;
 pub mod value_table;

@@ -184,6 +184,11 @@ impl RingEvents {
         self.time()
     }
 
+    /// Returns the position of the first event that no reader has observed; `u64::MAX` for none.
+    pub fn first_position(&self) -> u64 {
+        self.first.load(Ordering::Acquire)
+    }
+
     /// Returns whether a reader that has read up to `position` observes an event.
     pub fn has_due(&self, position: u64) -> bool {
         self.first.load(Ordering::Acquire) <= position

@@ -22,6 +22,7 @@ mod pace;
 mod panics;
 mod partitions;
 mod parts;
+mod process;
 mod ranks;
 mod records;
 mod refused;

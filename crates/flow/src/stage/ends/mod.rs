@@ -12,6 +12,7 @@ pub mod remote;
 pub mod to_collected;
 pub mod to_owner;
 pub mod to_panes;
+pub mod to_process;
 pub mod to_rank;
 pub mod to_ranks;
 pub mod to_replica;

@@ -76,6 +76,14 @@ where
         };
         // The event before the items, whichever instance they belong to.
         let before = input.observe_event();
+        let mut items = items;
+        if terminal.takes_events_in_turn() {
+            if let Some(event) = before {
+                time.observe(before);
+                return Ok(Claim::Emit(event));
+            }
+            items = items.min(input.items_before_event());
+        }
         time.reach(input.time());
         time.align_partitions(|| context.clock.monotonic());
         let took = input.take(items)?;

@@ -58,6 +58,11 @@ where
         instances.any(|slot| slot.instance.lock().terminal.closes_by_time())
     }
 
+    fn needs_watermarks(&self) -> bool {
+        let mut instances = self.instances.iter();
+        instances.any(|slot| slot.instance.lock().terminal.needs_watermarks())
+    }
+
     fn emits_watermarks(&self) -> bool {
         self.emits_watermarks
     }

@@ -272,7 +272,8 @@ impl Sink<Change> for MemoryLog {
         }
         let taken = &changes[..changes.len().min(TAKEN_MAX)];
         let note = |change: &Change| {
-            let key = decode_key::<u64>(&change.key).unwrap();
+            let key = decode_key::<u64>(&change.key);
+            let key = key.map_or_else(|_| format!("{:?}", change.key), |key| key.to_string());
             match &change.value {
                 Some(value) => format!("push {key} = {}", text(value)),
                 None => format!("push {key} removed"),

@@ -1,0 +1,454 @@
+//! Items and timers that change the content of their keys in a state element.
+//!
+//! An instance has the keys of one partition, and one worker at a time: so the functions of a key are never called at once.
+//! Timers of event time fire when a watermark has come, before the items behind it are taken and before the watermark is
+//! passed on. Each step fires some, so that other stages have their turn however many are due.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use millstream_base::{Clock, Timestamp};
+use parking_lot::MutexGuard;
+
+use crate::doorbell::Doorbell;
+use crate::error::Failure;
+use crate::stage::attempt::Attempt;
+use crate::stage::chain::Emit;
+use crate::stage::ends::keyed_item::KeyedItem;
+use crate::stage::ends::outbox::Outbox;
+use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
+use crate::stage::user_code::Label;
+use crate::state::element::Element;
+use crate::state::lockable::{Lockable, Locked};
+use crate::state::timers::due::Due;
+use crate::state::timers::{Fired, TimeDomain, TimerKey, TimerTable, TimersOf};
+use crate::state::values::SharedTable;
+use crate::time::control_event::ControlEvent;
+use crate::windows::Key;
+
+/// The most timers of each domain that fire in one step, so that other stages are not delayed.
+const FIRED_AT_ONCE: usize = 64;
+
+/// The most keys that are wanted at once: the first missing one, and some of those behind it.
+const WANTED_MAX: usize = 1024;
+
+/// A stage looks at the wall clock again after this time, however far its next timer is.
+const ALARM_MAX: Duration = Duration::from_secs(3600);
+
+/// The end in one partition of a state element, or of several, and of its timers.
+pub struct ToProcess<K: Key, S: Element<K>, T: Key, O, G, H> {
+    pub state: S,
+    /// The content of the keys, and their timers.
+    pub tables: (S::Partition, SharedTable<TimerKey<K, T>, bool>),
+    /// The functions of items and of timers.
+    pub functions: Arc<(G, H)>,
+    pub label: Label,
+    pub outbox: Outbox<O>,
+    pub time: ProcessTime,
+    /// The key at which items or timers have stopped, since its content was not in memory.
+    pub missing: Option<K>,
+    pub release: Release,
+    /// When the newest item entered the flow.
+    pub stamp: u64,
+}
+
+/// The clocks of the functions.
+pub struct ProcessTime {
+    pub clock: Arc<dyn Clock>,
+    /// Rung when the next timer of the wall clock is due.
+    pub doorbell: Arc<Doorbell>,
+    /// Set when the owner of the flow stops it.
+    pub stopping: Arc<AtomicBool>,
+    watermark: Timestamp,
+    /// The timers that are set. `None` before the table is restored.
+    due: Option<Due>,
+    /// Whether the input has ended: timers of the wall clock do not fire any more.
+    is_over: bool,
+}
+
+impl ProcessTime {
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        doorbell: Arc<Doorbell>,
+        stopping: Arc<AtomicBool>,
+    ) -> ProcessTime {
+        ProcessTime {
+            clock,
+            doorbell,
+            stopping,
+            watermark: Timestamp(i64::MIN),
+            due: None,
+            is_over: false,
+        }
+    }
+
+    /// Returns the time of a domain, if timers of it are due.
+    fn due_until(&self, domain: TimeDomain) -> Option<Timestamp> {
+        let next = self.due.as_ref()?.next_time(domain)?;
+        let now = match domain {
+            TimeDomain::Event => self.watermark,
+            TimeDomain::Clock if self.is_over => return None,
+            TimeDomain::Clock => self.clock.now(),
+        };
+        (next <= now).then_some(now)
+    }
+
+    fn has_due(&self) -> bool {
+        let domains = [TimeDomain::Event, TimeDomain::Clock];
+        let mut due = domains.into_iter().filter_map(|it| self.due_until(it));
+        due.next().is_some()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Lets a worker be awake when the next timer of the wall clock is due. It looks again then, since the wall clock may
+    /// have been set meanwhile.
+    fn set_alarm(&self) {
+        let due = self.due.as_ref().filter(|_| !self.is_stopping());
+        let Some(time) = due.and_then(|due| due.next_time(TimeDomain::Clock)) else {
+            return;
+        };
+        let left_ms = time.0.saturating_sub(self.clock.now().0).max(0);
+        let left = Duration::from_millis(left_ms.unsigned_abs()).min(ALARM_MAX);
+        self.doorbell.ring_at(self.clock.monotonic() + left);
+    }
+}
+
+/// The progress of a release of timers.
+#[derive(Default)]
+pub struct Release {
+    /// Timers are due that have not fired, or an event waits.
+    is_open: bool,
+    /// The event to emit behind the results.
+    event: Option<ControlEvent>,
+    /// Results that were sent and not yet counted.
+    sent: usize,
+    /// Whether timers have fired since this was last taken.
+    has_progress: bool,
+}
+
+impl<K, S, T, O, G, H> ToProcess<K, S, T, O, G, H>
+where
+    K: Key,
+    S: Element<K>,
+    T: Key,
+    O: Clone + Send + 'static,
+    G: Send + Sync + 'static,
+    H: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &Fired<T>, &mut Emit<'_, O>)
+        + Send
+        + Sync
+        + 'static,
+{
+    /// Fires timers that are due, and emits the event that waits for them. Returns whether all have fired.
+    fn send(&mut self) -> bool {
+        if self.time.due.is_none() {
+            self.time.due = Some(Due::of(&self.tables.1.lock()));
+        }
+        let is_all = self.step();
+        self.release.is_open = !is_all;
+        if is_all {
+            self.time.set_alarm();
+        }
+        is_all
+    }
+
+    fn step(&mut self) -> bool {
+        let has_due = self.time.has_due();
+        if has_due && self.time.is_stopping() {
+            // They fire in the run that resumes, when its watermark has come there. So a function that sets timers for ever
+            // does not hold a flow that is stopped.
+            self.release.event = None;
+            return true;
+        }
+        if !has_due && self.release.event.is_none() {
+            return true;
+        }
+        if self.is_missing() || self.outbox.reserve(FIRED_AT_ONCE).is_none() {
+            return false;
+        }
+        let mut stamp = self.stamp;
+        let mut fired = 0;
+        for domain in [TimeDomain::Event, TimeDomain::Clock] {
+            let of_domain = self.fire_some(domain);
+            fired += of_domain;
+            if domain == TimeDomain::Clock && of_domain > 0 {
+                stamp = self.time.clock.monotonic().as_nanos() as u64;
+            }
+        }
+        let has_passed = self.time.due_until(TimeDomain::Event).is_none();
+        let event = self.release.event.take_if(|_| has_passed);
+        self.release.sent += self.outbox.commit(stamp, event);
+        self.release.has_progress |= fired > 0;
+        self.missing.is_none() && !self.time.has_due()
+    }
+
+    /// Fires some timers of a domain that are due. Returns how many have fired.
+    fn fire_some(&mut self, domain: TimeDomain) -> usize {
+        let now = self.time.due_until(domain);
+        let (Some(now), Some(due), None) = (now, &mut self.time.due, &self.missing) else {
+            return 0;
+        };
+        let (state, table) = &mut self.tables.lock_all();
+        let (outbox, functions) = (&mut self.outbox, &self.functions);
+        for fired in 0..FIRED_AT_ONCE {
+            let next = due.due::<K, T>(domain, now).next();
+            let Some((time, key, tag)) = next else {
+                return fired;
+            };
+            let fired_timer = Fired { domain, time, tag };
+            let mut timers = TimersOf {
+                table: &mut *table,
+                due: &mut *due,
+                key: &key,
+                clock: &*self.time.clock,
+                watermark: self.time.watermark,
+            };
+            let called = self.label.change(|| {
+                self.state.change(state, &key, |content| {
+                    // The function may set it again.
+                    timers.cancel(domain, time, &fired_timer.tag);
+                    let emit: &mut Emit<'_, O> = &mut |result| outbox.put(0, result.clone());
+                    (functions.1)(&key, content, &mut timers, &fired_timer, emit);
+                })
+            });
+            if called.is_none() {
+                let keys = due.due::<K, T>(domain, now).map(|(_, key, _)| key);
+                let keys = keys.take(WANTED_MAX).filter(|key| !S::is_known(state, key));
+                S::want(state, keys.collect());
+                self.missing = Some(key);
+                return fired;
+            }
+        }
+        FIRED_AT_ONCE
+    }
+}
+
+impl<K: Key, S: Element<K>, T: Key, O, G, H> ToProcess<K, S, T, O, G, H> {
+    /// Whether the content of the missing key is not in memory yet.
+    fn is_missing(&mut self) -> bool {
+        let is_missing = !self.is_at_hand();
+        if !is_missing {
+            self.missing = None;
+        }
+        is_missing
+    }
+
+    /// Whether the content of the key at which items or timers have stopped is in memory.
+    fn is_at_hand(&self) -> bool {
+        let Some(key) = &self.missing else {
+            return true;
+        };
+        let mut state = self.tables.0.lock_all();
+        let is_known = S::is_known(&state, key);
+        if !is_known {
+            // It may have been loaded, and evicted again.
+            S::want(&mut state, vec![key.clone()]);
+        }
+        is_known
+    }
+}
+
+impl<K, S, T, O, G, H> End for ToProcess<K, S, T, O, G, H>
+where
+    K: Key,
+    S: Element<K>,
+    T: Key,
+    O: Clone + Send + 'static,
+    G: Send + Sync + 'static,
+    H: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &Fired<T>, &mut Emit<'_, O>)
+        + Send
+        + Sync
+        + 'static,
+{
+    fn closes_by_time(&self) -> bool {
+        true
+    }
+
+    /// Timers of the wall clock need none.
+    fn needs_watermarks(&self) -> bool {
+        false
+    }
+
+    fn takes_events_in_turn(&self) -> bool {
+        true
+    }
+
+    fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
+        Ok(match self.send() {
+            true => self.outbox.reserve(results),
+            false => None,
+        })
+    }
+
+    fn can_go_on(&self) -> bool {
+        self.is_at_hand()
+    }
+
+    fn waits_outside(&self) -> bool {
+        !self.is_at_hand()
+    }
+
+    fn cancel(&mut self) {
+        self.outbox.cancel();
+    }
+
+    fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
+        self.stamp = stamp;
+        self.release.sent += self.outbox.commit(stamp, None);
+        // The end is emitted behind the last timers: see `finish`.
+        if let Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) = event {
+            self.time.watermark = self.time.watermark.max(time);
+            self.release.event = event;
+        }
+        // Also without an event: the items may have set timers that are due.
+        if self.missing.is_none() {
+            self.send();
+        }
+        Ok(mem::take(&mut self.release.sent))
+    }
+
+    fn pause(&mut self) -> Result<bool, Failure> {
+        Ok(self.send())
+    }
+
+    fn has_more(&self) -> bool {
+        self.release.is_open
+    }
+
+    fn take_progress(&mut self) -> bool {
+        self.outbox.take_progress() | mem::take(&mut self.release.has_progress)
+    }
+
+    /// A checkpoint is taken before the first timer of a release fires, or behind the last one.
+    fn is_at_rest(&self) -> bool {
+        !self.release.is_open
+    }
+
+    /// The end of a bounded input fires all timers of event time; a flow that is stopped leaves them set.
+    fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
+        if end == InputEnd::Complete && !mem::replace(&mut self.time.is_over, true) {
+            self.time.watermark = Timestamp(i64::MAX);
+            self.release.event = Some(ControlEvent::End);
+        }
+        Ok(self.send().then(|| mem::take(&mut self.release.sent)))
+    }
+}
+
+impl<K, S, T, I, O, G, H> Terminal<KeyedItem<K, I>> for ToProcess<K, S, T, O, G, H>
+where
+    K: Key,
+    S: Element<K>,
+    T: Key,
+    O: Clone + Send + 'static,
+    G: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &I, &mut Emit<'_, O>)
+        + Send
+        + Sync
+        + 'static,
+    H: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &Fired<T>, &mut Emit<'_, O>)
+        + Send
+        + Sync
+        + 'static,
+{
+    type Slice<'a> = ProcessSlice<'a, K, S, T, O, G>;
+
+    fn begin(&mut self) -> ProcessSlice<'_, K, S, T, O, G> {
+        self.missing = None;
+        let (state_tables, timer_table) = self.tables.lock_all();
+        let watermark = self.time.watermark;
+        ProcessSlice {
+            state: &self.state,
+            due: self.time.due.get_or_insert_with(|| Due::of(&timer_table)),
+            state_tables,
+            timer_table,
+            clock: &*self.time.clock,
+            watermark,
+            on_item: &self.functions.0,
+            label: &self.label,
+            outbox: &mut self.outbox,
+            is_stopped: false,
+            missing: &mut self.missing,
+            wanted: Vec::new(),
+        }
+    }
+}
+
+/// Holds the partition's locks for the time of one slice.
+pub struct ProcessSlice<'a, K: Key, S: Element<K>, T: Key, O, G> {
+    state: &'a S,
+    state_tables: Locked<'a, S::Partition>,
+    timer_table: MutexGuard<'a, TimerTable<K, T>>,
+    due: &'a mut Due,
+    clock: &'a dyn Clock,
+    watermark: Timestamp,
+    on_item: &'a G,
+    label: &'a Label,
+    outbox: &'a mut Outbox<O>,
+    is_stopped: bool,
+    missing: &'a mut Option<K>,
+    /// Keys that the loader has to read.
+    wanted: Vec<K>,
+}
+
+impl<K, S, T, I, O, G> Slice<KeyedItem<K, I>> for ProcessSlice<'_, K, S, T, O, G>
+where
+    K: Key,
+    S: Element<K>,
+    T: Key,
+    O: Clone,
+    G: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &I, &mut Emit<'_, O>),
+{
+    #[inline]
+    fn take<A: Attempt>(&mut self, attempt: &A, item: &KeyedItem<K, I>) {
+        let KeyedItem { key, content: item } = item;
+        if self.is_stopped {
+            return self.want(attempt, key);
+        }
+        let mut timers = TimersOf {
+            table: &mut *self.timer_table,
+            due: &mut *self.due,
+            key,
+            clock: self.clock,
+            watermark: self.watermark,
+        };
+        let (tables, outbox) = (&mut self.state_tables, &mut *self.outbox);
+        let called = attempt.change(self.label, || {
+            self.state.change(tables, key, |content| {
+                let emit: &mut Emit<'_, O> = &mut |result| outbox.put(0, result.clone());
+                (self.on_item)(key, content, &mut timers, item, emit);
+            })
+        });
+        if called.is_none() {
+            self.is_stopped = true;
+            self.want(attempt, key);
+        }
+    }
+
+    #[inline(always)]
+    fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    fn end<A: Attempt>(&mut self, _: &A) {
+        if self.is_stopped {
+            S::want(&mut self.state_tables, mem::take(&mut self.wanted));
+        }
+    }
+}
+
+impl<K: Key, S: Element<K>, T: Key, O, G> ProcessSlice<'_, K, S, T, O, G> {
+    /// Notes that a key has to be read, if it is not known.
+    #[cold]
+    fn want<A: Attempt>(&mut self, attempt: &A, key: &K) {
+        // A panic of the key's code must not look like one of an item.
+        attempt.change(self.label, || {
+            if self.wanted.len() < WANTED_MAX && !S::is_known(&self.state_tables, key) {
+                self.missing.get_or_insert_with(|| key.clone());
+                self.wanted.push(key.clone());
+            }
+        });
+    }
+}

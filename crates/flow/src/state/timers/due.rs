@@ -1,0 +1,106 @@
+//! The order in which the timers of a partition fire.
+
+use std::collections::BTreeSet;
+
+use millstream_base::Timestamp;
+use millstream_base::key::{decode_key, encode_key};
+
+use super::{TimeDomain, TimerTable};
+use crate::windows::Key;
+
+/// The timers of one partition that are set, by domain in the order of their times and then of the canonical bytes of their
+/// keys and tags. It has the same timers as the table: each change goes to both. A checkpoint has the table alone.
+#[derive(Default)]
+pub struct Due {
+    event: BTreeSet<Entry>,
+    clock: BTreeSet<Entry>,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    time: Timestamp,
+    /// The canonical bytes of the key and the tag: less memory than both of them have.
+    bytes: Box<[u8]>,
+}
+
+impl Entry {
+    fn new<K: Key, T: Key>(time: Timestamp, key: &K, tag: &T) -> Entry {
+        let mut bytes = Vec::new();
+        let encoded = encode_key(&(key, tag), &mut bytes);
+        // The key has an owner, so it has canonical bytes.
+        encoded.expect("the tag of a timer has canonical bytes");
+        Entry {
+            time,
+            bytes: bytes.into(),
+        }
+    }
+
+    fn decode<K: Key, T: Key>(&self) -> (K, T) {
+        decode_key(&self.bytes).expect("the bytes of a key are read as they are written")
+    }
+}
+
+impl Due {
+    /// Returns the timers of a table. It looks at each.
+    pub fn of<K: Key, T: Key>(table: &TimerTable<K, T>) -> Due {
+        let mut due = Due::default();
+        for ((domain, time, key, tag), _) in table.iter() {
+            due.insert(*domain, Timestamp(*time), key, tag);
+        }
+        due
+    }
+
+    pub fn insert<K: Key, T: Key>(
+        &mut self,
+        domain: TimeDomain,
+        time: Timestamp,
+        key: &K,
+        tag: &T,
+    ) {
+        self.set_mut(domain).insert(Entry::new(time, key, tag));
+    }
+
+    pub fn remove<K: Key, T: Key>(
+        &mut self,
+        domain: TimeDomain,
+        time: Timestamp,
+        key: &K,
+        tag: &T,
+    ) {
+        self.set_mut(domain).remove(&Entry::new(time, key, tag));
+    }
+
+    /// Returns the time of the next timer of a domain.
+    pub fn next_time(&self, domain: TimeDomain) -> Option<Timestamp> {
+        Some(self.set(domain).first()?.time)
+    }
+
+    /// Returns the timers of a domain that are due at `now`, with their times, keys and tags.
+    pub fn due<K: Key, T: Key>(
+        &self,
+        domain: TimeDomain,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (Timestamp, K, T)> {
+        let entries = self.set(domain).iter();
+        entries
+            .take_while(move |entry| entry.time <= now)
+            .map(|entry| {
+                let (key, tag) = entry.decode();
+                (entry.time, key, tag)
+            })
+    }
+
+    fn set(&self, domain: TimeDomain) -> &BTreeSet<Entry> {
+        match domain {
+            TimeDomain::Event => &self.event,
+            TimeDomain::Clock => &self.clock,
+        }
+    }
+
+    fn set_mut(&mut self, domain: TimeDomain) -> &mut BTreeSet<Entry> {
+        match domain {
+            TimeDomain::Event => &mut self.event,
+            TimeDomain::Clock => &mut self.clock,
+        }
+    }
+}
