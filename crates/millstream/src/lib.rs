@@ -43,6 +43,7 @@ mod event;
 mod flow_builder;
 mod keyed;
 mod node;
+mod process;
 mod running;
 mod stream;
 mod time;
