@@ -110,6 +110,16 @@ pub enum FlowError {
         /// The stage with the windows.
         operator: String,
     },
+    /// Changes of rows where items overtake each other.
+    #[error(
+        "flow \"{flow}\": \"{operator}\" emits changes of rows, and their order counts, which needs Order::Kept"
+    )]
+    ChangesWithoutOrder {
+        /// The flow.
+        flow: String,
+        /// The operator.
+        operator: String,
+    },
     /// An operator gathers items on a rank that does not exist.
     #[error(
         "flow \"{flow}\": \"{operator}\" gathers on rank {rank}, and there are {ranks}, counted from 0"

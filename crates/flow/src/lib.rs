@@ -118,6 +118,7 @@
 //! ```
 
 mod build;
+pub mod changes;
 mod checkpoint;
 mod doorbell;
 mod error;
@@ -140,8 +141,10 @@ pub use build::entry::Entry;
 pub use build::flow::Flow;
 pub use build::gathered::gathered;
 pub use build::keyed::Keyed;
+pub use build::keyed_rows::KeyedRows;
 pub use build::operators::Operators;
 pub use build::window_join::WindowJoin;
+pub use changes::{RowChange, Upsert};
 pub use checkpoint::changelog::Changelog;
 pub use checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 pub use checkpoint::store::{
@@ -178,6 +181,8 @@ pub use state::counters::{CounterOf, Counters};
 pub use state::element::{Element, PartialElement};
 pub use state::late::LateTo;
 pub use state::lists::{ListOf, Lists};
+#[doc(hidden)]
+pub use state::lockable::Lockable;
 pub use state::maps::{MapOf, Maps};
 pub use state::matrices::{Matrices, RowOf};
 pub use state::memory::StateMemory;

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use millstream_flow::windows::Key;
 use millstream_flow::{
-    BoxError, Chain, Element, Emit, Entry, Message, PartialElement, RingInput, Sink,
+    BoxError, Chain, Element, Emit, Entry, Message, PartialElement, RingInput, Same, Sink,
 };
 
 use crate::event::{Event, key_bytes};
@@ -62,11 +62,7 @@ where
         name: &str,
         element: &E,
         function: G,
-    ) -> Stream<
-        RingInput<Event<O>>,
-        impl Chain<Event<O>, Out = Event<O>> + use<I, C, T, K, F, E, O, G>,
-        O,
-    >
+    ) -> Stream<RingInput<Event<O>>, Same, O>
     where
         E: Element<K>,
         O: Debug + Clone + Send + 'static,

@@ -32,12 +32,25 @@ pub(crate) type EncodedEvent = Event<Vec<u8>>;
 
 /// Makes a record of an encoded event.
 pub(crate) fn record_of(event: &EncodedEvent, record: &mut EncodedRecord) {
+    set_time_and_key(event, record);
+    record.value.extend_from_slice(&event.item);
+}
+
+/// Makes a record of an event whose item is encoded, or of one without an item, which deletes its key.
+pub(crate) fn upsert_of(event: &Event<Option<Vec<u8>>>, record: &mut EncodedRecord) {
+    set_time_and_key(event, record);
+    match &event.item {
+        Some(value) => record.value.extend_from_slice(value),
+        None => record.is_deletion = true,
+    }
+}
+
+fn set_time_and_key<T>(event: &Event<T>, record: &mut EncodedRecord) {
     record.timestamp = event.time;
     if let Some(key) = &event.key {
         record.key.extend_from_slice(key);
         record.has_empty_key = key.is_empty();
     }
-    record.value.extend_from_slice(&event.item);
 }
 
 /// Returns the canonical bytes of a key, by which records of it are found.

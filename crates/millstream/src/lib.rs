@@ -36,6 +36,7 @@
 //! of the process, [`client`] the client of a server, [`serve`] is HTTP.
 
 mod app;
+mod changes;
 mod codec;
 mod elements;
 mod error;
@@ -50,6 +51,7 @@ mod time;
 mod topic;
 
 pub use app::{App, main};
+pub use changes::rows::KeyedRows;
 pub use codec::{Codec, Encode, Json, Postcard, Raw, Text};
 pub use error::Error;
 pub use event::Event;
@@ -62,6 +64,7 @@ pub use time::{millis, out_of_order, secs, session, sliding, tumbling};
 pub use topic::Topic;
 
 pub use millstream_base::Timestamp;
+pub use millstream_flow::changes::{RowChange, Within};
 
 pub use millstream_base as base;
 pub use millstream_client as client;

@@ -112,6 +112,18 @@ impl Node {
         Ok(())
     }
 
+    /// Returns a setting of a topic that exists, under Kafka's name; `None` if it has its default.
+    pub(crate) fn setting(&self, topic: &str, name: &str) -> Result<Option<String>, BoxError> {
+        match &self.place {
+            Place::Log(log) => Ok(log.stream(topic)?.config().settings.remove(name)),
+            Place::Server(server) => {
+                let names = [name];
+                let settings = server.client.settings(topic, &names);
+                Ok(server.network.wait(settings)?.remove(name))
+            }
+        }
+    }
+
     /// Returns the sources of a share of a topic's partitions. It is one source: so the records of a partition stay in
     /// their order, and the flow resumes on any number of workers.
     pub(crate) fn sources(

@@ -6,7 +6,7 @@ use std::fmt::{self, Debug};
 use millstream_base::key::decode_key;
 use millstream_flow::windows::Key;
 use millstream_flow::{BoxError, Emit, PartialState};
-use millstream_log::Share;
+use millstream_log::{CLEANUP_POLICY, COMPACT, DELETE, Share};
 
 use crate::codec::{Codec, Encode, Json, Postcard, Raw, Text};
 use crate::error::Error;
@@ -123,6 +123,26 @@ impl<C> Topic<C> {
     pub(crate) fn ensure(&self) -> Result<(), Error> {
         let made = self.node.ensure(&self.name, &self.settings);
         made.map_err(|error| self.error(error))
+    }
+
+    /// As [`ensure`](Self::ensure), for a topic that keeps the newest record of each key.
+    pub(crate) fn ensure_keyed(&mut self) -> Result<(), Error> {
+        let policy = self.settings.settings.entry(CLEANUP_POLICY.to_owned());
+        policy.or_insert_with(|| COMPACT.to_owned());
+        self.ensure()?;
+        let policy = self.node.setting(&self.name, CLEANUP_POLICY);
+        let policy = policy.map_err(|error| self.error(error))?;
+        let policy = policy.as_deref().unwrap_or(DELETE);
+        match policy.split(',').any(|item| item.trim() == COMPACT) {
+            true => Ok(()),
+            false => Err(self.error(
+                format!(
+                    "its setting {CLEANUP_POLICY} is {policy:?}, so it cannot take rows by key: set it to {COMPACT:?}, or write \
+                     the changes with `write`"
+                )
+                .into(),
+            )),
+        }
     }
 
     pub(crate) fn error(&self, error: BoxError) -> Error {

@@ -5,6 +5,7 @@
 //! state elements.
 
 pub mod boxed;
+pub mod changes;
 pub mod collecting;
 pub mod elements;
 pub mod ends;
@@ -14,6 +15,7 @@ pub mod fork;
 pub mod gathered;
 pub mod inputs;
 pub mod keyed;
+pub mod keyed_rows;
 pub mod operators;
 pub mod plan;
 pub mod process;

@@ -5,6 +5,8 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::retract::Retract;
+
 /// Combines partial results into the result of a window. [`Aggregate`] adds the items.
 ///
 /// A window's items are added up in several places and in any order: `merge` must be associative
@@ -224,6 +226,18 @@ macro_rules! tuple_of_aggregates {
             #[inline]
             fn add(&self, state: &mut Self::State, item: &T) {
                 $(self.$index.add(&mut state.$index, item);)+
+            }
+        }
+
+        impl<T: ?Sized, $($name: Retract<T>),+> Retract<T> for ($($name,)+) {
+            #[inline]
+            fn may_have(&self, state: &Self::State, item: &T) -> bool {
+                $(self.$index.may_have(&state.$index, item))&&+
+            }
+
+            #[inline]
+            fn retract(&self, state: &mut Self::State, item: &T) {
+                $(self.$index.retract(&mut state.$index, item);)+
             }
         }
     };

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::aggregate::{Aggregate, Combine};
+use super::retract::Retract;
 
 /// Numbers that can be added up. The totals of integers are exact however many there are, so they do not depend on
 /// the order; totals of floating-point numbers are rounded, and may differ in the last digits. A NaN makes the sum
@@ -19,6 +20,8 @@ pub trait Number: Copy + private::Sealed + 'static {
 
     #[doc(hidden)]
     fn add_to(self, total: &mut Self::Total);
+    #[doc(hidden)]
+    fn take_from(self, total: &mut Self::Total);
     #[doc(hidden)]
     fn merge(total: &mut Self::Total, other: Self::Total);
     #[doc(hidden)]
@@ -42,6 +45,11 @@ macro_rules! integer {
             #[inline]
             fn add_to(self, total: &mut i128) {
                 *total = total.saturating_add(i128::from(self));
+            }
+
+            #[inline]
+            fn take_from(self, total: &mut i128) {
+                *total = total.saturating_sub(i128::from(self));
             }
 
             fn merge(total: &mut i128, other: i128) {
@@ -74,6 +82,11 @@ macro_rules! float {
             #[inline]
             fn add_to(self, total: &mut f64) {
                 *total += f64::from(self);
+            }
+
+            #[inline]
+            fn take_from(self, total: &mut f64) {
+                *total -= f64::from(self);
             }
 
             fn merge(total: &mut f64, other: f64) {
@@ -159,6 +172,18 @@ where
     }
 }
 
+impl<T, F, V> Retract<T> for Sum<F, V>
+where
+    T: ?Sized,
+    F: Fn(&T) -> V + Send + Sync + 'static,
+    V: Number,
+{
+    #[inline]
+    fn retract(&self, state: &mut V::Total, item: &T) {
+        (self.value)(item).take_from(state);
+    }
+}
+
 of_value! {
     /// The arithmetic mean of the items' values.
     Mean
@@ -191,6 +216,18 @@ where
     #[inline]
     fn add(&self, total: &mut V::Total, item: &T) {
         (self.value)(item).add_to(total);
+    }
+}
+
+impl<T, F, V> Retract<T> for Mean<F, V>
+where
+    T: ?Sized,
+    F: Fn(&T) -> V + Send + Sync + 'static,
+    V: Number,
+{
+    #[inline]
+    fn retract(&self, total: &mut V::Total, item: &T) {
+        (self.value)(item).take_from(total);
     }
 }
 

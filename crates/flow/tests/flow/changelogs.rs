@@ -3,7 +3,7 @@
 mod changed;
 mod evicted;
 mod lazy;
-mod lifetimes;
+pub mod lifetimes;
 pub mod log;
 mod random;
 mod trouble;

@@ -3,6 +3,7 @@
 mod alignment;
 mod boxes;
 mod changelogs;
+mod changes;
 mod checkpoints;
 mod collected;
 mod committed;

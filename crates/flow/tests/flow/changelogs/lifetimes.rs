@@ -21,10 +21,10 @@ use crate::support::{Hand, settings, wait_until};
 
 /// A wall clock that is moved by hand; all else goes on by itself.
 #[derive(Default)]
-struct WallClock(AtomicI64, SystemClock);
+pub struct WallClock(AtomicI64, SystemClock);
 
 impl WallClock {
-    fn advance(&self, seconds: i64) {
+    pub fn advance(&self, seconds: i64) {
         self.0.fetch_add(seconds * 1_000, Ordering::Relaxed);
     }
 }
