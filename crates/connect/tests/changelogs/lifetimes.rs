@@ -139,7 +139,7 @@ impl Counting {
         }
     }
 
-    /// Counts a number until so many further checkpoints are stored. Returns its count.
+    /// Counts a number until `checkpoints` further checkpoints are stored. Returns its count.
     fn count_for(&self, number: u64, checkpoints: u64) -> u64 {
         let kept = || self.running.checkpoints().unwrap().kept;
         let first = kept();

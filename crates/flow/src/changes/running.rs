@@ -1,4 +1,4 @@
-//! RunningAggregate aggregates: the aggregate of a key's rows at each moment.
+//! Running aggregates: the aggregate of a key's rows at each moment.
 
 use serde::{Deserialize, Serialize};
 

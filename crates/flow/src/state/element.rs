@@ -3,7 +3,7 @@
 use crate::state::lockable::{Lockable, Locked};
 
 /// A state element that is partitioned by keys of the type `K`, such as [`Values`](crate::Values) or
-/// [`Maps`](crate::Maps), or a tuple of two, three or four such elements. [`Keyed::update`](crate::Keyed::update) changes
+/// [`Maps`](crate::Maps), or a tuple of two, three or four of these. [`Keyed::update`](crate::Keyed::update) changes
 /// it. Only this crate implements it.
 pub trait Element<K>: Clone + Send + Sync + 'static {
     /// The content of one key, which the function of an update reads and changes; of a tuple of elements the tuple of

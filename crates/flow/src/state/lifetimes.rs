@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a checkpoint has of an element with a lifetime beside its changes.
+/// The part of a checkpoint that belongs to an element with a lifetime, beside the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifetimeHead {
     /// The element's time, in milliseconds since 1970.
@@ -24,7 +24,7 @@ pub struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// Those of a flow that has had no other lifetime.
+    /// The lifetimes of a flow that has had no other one.
     pub fn of(length: i64) -> Lifetimes {
         Lifetimes {
             length,

@@ -27,7 +27,6 @@ use crate::state::memory::{StateMemory, UsedMemory};
 use crate::state::ordered::{OrderedState, ReadLevel};
 use crate::state::partial::StateReader;
 use crate::state::size::StateSize;
-use crate::state::timers::TimerKey;
 use crate::state::value_history::ChangeCursor;
 use crate::state::value_table::{Dated, LifetimeSpec, ValueTable};
 use crate::windows::{Key, of_text, text_of};
@@ -136,15 +135,15 @@ impl<K: Key, F: Key> Layout<(K, F)> {
     }
 }
 
-impl<K: Key, T: Key> Layout<TimerKey<K, T>> {
-    /// Timers of keys: all timers of a key are where the key is.
+impl<D: Key, K: Key, T: Key> Layout<(D, i64, K, T)> {
+    /// Timers of keys, by domain and time: all timers of a key are where the key is.
     pub const fn of_timers(kind: &'static str) -> Self {
         Layout {
             kind,
             is_lazy: false,
             owner_of: |owners, (_, _, key, _)| Ok(owners.of(key)?),
             owner_of_bytes: |owners, bytes| {
-                let (_, _, key, _): TimerKey<K, T> = decode_key(bytes)?;
+                let (_, _, key, _): (D, i64, K, T) = decode_key(bytes)?;
                 Ok(owners.of(&key)?)
             },
         }
