@@ -21,10 +21,10 @@ const BUSY_PAUSE: Duration = Duration::from_millis(1);
 /// … and the number of tries to read a key.
 const BUSY_TRIES: u32 = 10_000;
 
-/// A disk answers many reads together sooner than one after the other: keys of one thread, …
+/// The most keys that a thread looks up at once, …
 const KEYS_OF_JOB: usize = 16;
 
-/// … and the most threads.
+/// … and the most threads: a disk answers many reads together sooner than one after the other.
 const THREADS_MAX: usize = 16;
 
 /// The places of some keys of a partition.
@@ -164,7 +164,8 @@ impl LogReader {
             Ok(values)
         };
         thread::scope(|scope| {
-            let helpers = 1..jobs.len().min(THREADS_MAX);
+            // Few keys of many partitions are not worth a thread for each.
+            let helpers = 1..keys.len().div_ceil(KEYS_OF_JOB).min(THREADS_MAX);
             // This thread does what the system has no threads for.
             let helpers = helpers.filter_map(|_| {
                 let thread = thread::Builder::new().name("millstream-get".to_owned());
