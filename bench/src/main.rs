@@ -91,6 +91,8 @@ fn run(arguments: &Arguments) -> Result<()> {
 fn run_one(benchmark: &Benchmark, arguments: &Arguments, out: &Path) -> Result<()> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {out:?}"))?;
     let data = arguments.dir.clone().unwrap_or_else(|| out.join("data"));
+    // Flink's state refuses relative paths.
+    let data = std::path::absolute(data)?;
     let soak = arguments.soak.clone();
     let mut bench = Bench::new(data, out.to_owned(), arguments.quick, soak);
     bench.budget = arguments.budget;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millstream_base::Offset;
 
 use crate::compact::joins::{JoinGroup, joins};
-use crate::compact::live::{FILES_MAX, LIVE_MAX, LiveReader, RangeKeys};
+use crate::compact::live::{FILES_MAX, LiveReader, RangeKeys};
 use crate::compact::pass::{Pass, PassOrder, PassReport, bounds, counts, may_join, named, rewrite};
 use crate::compact::runs::records_of;
 use crate::compact::stretches::stretches;
@@ -76,7 +76,7 @@ impl Pass<'_> {
         };
         // Deleted records are not live.
         let from = self.lane.earliest_offset();
-        let mut live = LiveReader::new(&keys, from, LIVE_MAX);
+        let mut live = LiveReader::new(&keys, from, self.core.reads.memory.live_offsets);
         match self.replace(run, &mut live, None) {
             Ok(Some((group, rewritten))) => {
                 let records = run.iter().zip(&named).zip(&counts);

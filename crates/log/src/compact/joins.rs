@@ -9,11 +9,12 @@ use std::ops::Range;
 
 use millstream_base::Offset;
 
-use crate::compact::live::{FILES_MAX, LIVE_MAX};
+use crate::compact::live::FILES_MAX;
 use crate::compact::runs::RUN_BYTES_MAX;
+use crate::settings::memory::Memory;
 
 /// The most keys of a run: of most, one merge finds all live records.
-const KEYS_MAX: u64 = LIVE_MAX as u64;
+const KEYS_MAX: u64 = Memory::MAX.live_offsets as u64;
 
 /// The most groups of a run, whose key files are merged at once.
 const GROUPS_MAX: usize = FILES_MAX;

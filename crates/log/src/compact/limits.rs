@@ -5,11 +5,11 @@ use std::time::Duration;
 use millstream_base::{Bucket, ByteSize, Clock};
 use parking_lot::Mutex;
 
-use crate::compact::live::{FILES_MAX, LIVE_MAX};
+use crate::compact::live::FILES_MAX;
 use crate::error::{LogError, Result};
-use crate::keys::file::sort::SORTED_BYTES_MAX;
 use crate::lane::persist_signal::PersistSignal;
 use crate::settings::config::Background;
+use crate::settings::memory::Memory;
 
 /// The most memory of a pass, beside that for decompression, which has a budget of its own
 /// ([`LogConfig::decompression`](crate::LogConfig::decompression)): one pass runs at a time.
@@ -26,7 +26,10 @@ const MERGED_FILE_BYTES: usize = 64 << 10;
 const CHUNK_BYTES: usize = 4 << 20;
 
 const _: () = assert!(
-    LIVE_MAX * size_of::<u64>() + SORTED_BYTES_MAX + FILES_MAX * MERGED_FILE_BYTES + CHUNK_BYTES
+    Memory::MAX.live_offsets * size_of::<u64>()
+        + Memory::MAX.sorted_keys
+        + FILES_MAX * MERGED_FILE_BYTES
+        + CHUNK_BYTES
         <= MEMORY_BYTES_MAX
 );
 

@@ -17,9 +17,6 @@ use crate::keys::file::write::{KeyFileWriter, LeftOut};
 use crate::keys::file::{Horizons, KeyFileError, Version};
 use crate::keys::kind::KeyKind;
 
-/// The most live offsets in memory: 32 MiB.
-pub const LIVE_MAX: usize = 4 << 20;
-
 /// The most key files that are merged at once. More are merged into as many temporary ones first.
 pub const FILES_MAX: usize = 64;
 

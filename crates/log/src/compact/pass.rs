@@ -8,7 +8,7 @@ use millstream_base::{Offset, Timestamp};
 use millstream_record::RewriteRules;
 
 use crate::compact::join::join;
-use crate::compact::live::{FILES_MAX, GroupLive, LIVE_MAX, LiveReader, RangeKeys, Unreadable};
+use crate::compact::live::{FILES_MAX, GroupLive, LiveReader, RangeKeys, Unreadable};
 use crate::compact::rewrite::{EndedValues, Rewritten};
 use crate::compact::runs::{RangeGroup, RunBounds, runs};
 use crate::compact::stretches::stretches;
@@ -317,7 +317,7 @@ impl<'a> Pass<'a> {
             .map(|n| self.range_group(&groups[n], named[n].1, counts[n], live[n]))
             .collect();
         let bounds = RunBounds::new(may_join(self.lane));
-        let mut reader = LiveReader::new(&keys, from, LIVE_MAX);
+        let mut reader = LiveReader::new(&keys, from, self.core.reads.memory.live_offsets);
         let mut ended = self.ended;
         for run in runs(&ranged, &bounds) {
             let (ranged, run) = (&ranged[run.clone()], &groups[run]);

@@ -16,7 +16,7 @@ use crate::group::end::GroupEnd;
 use crate::ids::GroupName;
 use crate::index::entry::{EntryKind, Fingerprint, IndexEntry};
 use crate::keys::expiry::KeyedClock;
-use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
+use crate::keys::file::sort::KeySorter;
 use crate::keys::file::{KeyCounts, KeyFileError};
 use crate::keys::kind::KeyKind;
 use crate::lane::LaneState;
@@ -146,7 +146,7 @@ impl Rewrite<'_> {
                 self.name,
                 KeyKind::Primary,
                 range.end,
-                SORTED_BYTES_MAX,
+                self.reads.memory.sorted_keys,
             ),
             keys_path: &self.keys_path,
             aborted: &aborted,

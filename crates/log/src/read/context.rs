@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::Clock;
+use millstream_base::machine::memory_bytes;
 
 use crate::files::DataDir;
 use crate::lane::compaction_marks::CompactionMarks;
@@ -15,10 +16,12 @@ use crate::read::index_cache::IndexCache;
 use crate::read::keys::files::KeyFiles;
 use crate::read::keys::hot::HotKeys;
 use crate::settings::config::LogConfig;
+use crate::settings::memory::Memory;
 
 /// The parts of the log that reads need. They reach no others.
 pub struct ReadContext {
     pub dir: Arc<DataDir>,
+    pub memory: Memory,
     pub clock: Arc<dyn Clock>,
     pub catch_up: CatchUp,
     pub indexes: Arc<IndexCache>,
@@ -40,7 +43,8 @@ impl ReadContext {
         pool: Arc<Pool>,
         compaction_marks: Arc<CompactionMarks>,
     ) -> ReadContext {
-        let indexes = Arc::new(IndexCache::new(Arc::clone(&dir)));
+        let memory = Memory::of(memory_bytes());
+        let indexes = Arc::new(IndexCache::new(Arc::clone(&dir), memory.index_points));
         ReadContext {
             catch_up: CatchUp::new(
                 Arc::clone(&dir),
@@ -49,10 +53,11 @@ impl ReadContext {
                 pool,
                 config.background,
             ),
-            key_files: KeyFiles::new(Arc::clone(&dir)),
+            key_files: KeyFiles::new(Arc::clone(&dir), memory.key_files),
             hot_keys: HotKeys::new(config.hot_keys),
             compaction_marks,
             dir,
+            memory,
             clock,
             indexes,
             damage: DamageReports::default(),

@@ -14,13 +14,12 @@ use crate::index::sparse::SparseIndex;
 use crate::lane::LaneState;
 use crate::recovery::rebuild::rebuild_index;
 
-/// The most points of the indexes in the cache, over all groups: some 32 MiB.
-const POINTS_MAX: usize = 1 << 20;
-
 /// The indexes that were read from files. When there are too many, the cache evicts indexes that were not used since
 /// its last check of them.
 pub struct IndexCache {
     dir: Arc<DataDir>,
+    /// The most points in the cache, over all groups.
+    points_max: usize,
     cached: Mutex<Cached>,
 }
 
@@ -32,9 +31,10 @@ struct Cached {
 }
 
 impl IndexCache {
-    pub fn new(dir: Arc<DataDir>) -> IndexCache {
+    pub fn new(dir: Arc<DataDir>, points_max: usize) -> IndexCache {
         IndexCache {
             dir,
+            points_max,
             cached: Mutex::default(),
         }
     }
@@ -70,7 +70,7 @@ impl IndexCache {
         cached.points += points;
         // Readers mark each at most once more meanwhile, so this ends.
         for _ in 0..2 * cached.groups.len() {
-            if cached.points <= POINTS_MAX {
+            if cached.points <= self.points_max {
                 break;
             }
             let Some((oldest, points)) = cached.groups.pop_front() else {

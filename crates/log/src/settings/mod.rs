@@ -8,3 +8,4 @@ pub mod config;
 pub mod defaults;
 pub mod intake;
 pub mod limits;
+pub mod memory;

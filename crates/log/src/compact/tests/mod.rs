@@ -12,7 +12,7 @@ use millstream_record::{Chunks, Decompressor, RewriteRules};
 use millstream_sim::SimDisk;
 
 use self::world::{ModelRecord, World};
-use super::live::{FILES_MAX, LIVE_MAX, LiveReader, RangeKeys};
+use super::live::{FILES_MAX, LiveReader, RangeKeys};
 use super::rewrite::{ProducerStates, Rewrite, RewriteOutput, Rewritten, producers_at};
 use super::runs::{RangeGroup, RunBounds, runs};
 use crate::error::{LogError, Result};
@@ -25,6 +25,7 @@ use crate::keys::file::read::KeyFile;
 use crate::keys::kind::KeyKind;
 use crate::producers::transactions::AbortedTransaction;
 use crate::recovery::producers::producers_behind;
+use crate::settings::memory::Memory;
 
 const CASES: u64 = 40;
 
@@ -95,7 +96,7 @@ fn a_rewrite_stops_at_a_damaged_key_file_or_on_request() {
         producers: [Vec::new(), Vec::new()],
         pace: &|_| Err(LogError::Closed),
     };
-    let mut live = LiveReader::new(&keys, Offset(0), LIVE_MAX);
+    let mut live = LiveReader::new(&keys, Offset(0), Memory::MAX.live_offsets);
     let stopped = rewrite.run(&mut live, &mut MemoryOutput::default());
     assert!(matches!(stopped, Err(LogError::Closed)));
 
@@ -103,7 +104,8 @@ fn a_rewrite_stops_at_a_damaged_key_file_or_on_request() {
     world.disk.flip_bit(&damaged, 8 * 100).unwrap();
     for files_max in [2, FILES_MAX] {
         let opened = RangeKeys::open(&dir, &named, files_max);
-        let found = opened.and_then(|keys| keys.live(Offset(0), LIVE_MAX).map(drop));
+        let found =
+            opened.and_then(|keys| keys.live(Offset(0), Memory::MAX.live_offsets).map(drop));
         assert_eq!(found.unwrap_err().path, damaged, "{files_max}");
         assert_eq!(
             unfinished(&world.disk),
@@ -147,7 +149,7 @@ fn check_case(seed: u64) -> u64 {
         let tombstones = of_group.iter().filter(|(_, record)| record.value.is_none());
         assert_eq!(count.tombstones, tombstones.count() as u64, "group {n}");
     }
-    let max = [1, 2, 7, 100, LIVE_MAX][world.rng.usize(..5)];
+    let max = [1, 2, 7, 100, Memory::MAX.live_offsets][world.rng.usize(..5)];
     let mut found = Vec::new();
     let mut at = Offset(from);
     while at < Offset(end) {

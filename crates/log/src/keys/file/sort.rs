@@ -19,11 +19,6 @@ use crate::keys::secondary::name::SecondaryName;
 use crate::keys::secondary::{entry, indexed_keys, is_left_out};
 use crate::keys::table::record_bytes;
 
-/// The most memory for keys that are sorted.
-pub const SORTED_BYTES_MAX: usize = 32 << 20;
-
-const _: () = assert!(SORTED_BYTES_MAX <= u32::MAX as usize);
-
 /// The most runs that are merged at once. Each takes the memory of its filters and of a block.
 const RUNS_MAX: usize = 16;
 
@@ -36,6 +31,7 @@ pub struct KeySorter<'a> {
     end: Offset,
     /// The file to write. Runs have this path with a number before the last ending.
     path: PathBuf,
+    /// The most memory for keys. At most 4 GiB.
     bytes_max: usize,
     keys: KeyBuffer,
     left_out: LeftOut,

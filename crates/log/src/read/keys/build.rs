@@ -9,7 +9,7 @@ use millstream_record::{Chunk, Chunks, Records};
 use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::group::end::GroupEnd;
-use crate::keys::file::sort::{KeySorter, SORTED_BYTES_MAX};
+use crate::keys::file::sort::KeySorter;
 use crate::keys::file::{KeyCounts, KeyFileError};
 use crate::keys::kind::KeyKind;
 use crate::lane::LaneState;
@@ -76,7 +76,7 @@ fn sort_keys(
     };
     let disk = &*reads.dir.disk;
     let (kind, file) = (kind.clone(), path.clone());
-    let mut sorter = KeySorter::new(disk, file, name, kind, end.offset, SORTED_BYTES_MAX);
+    let mut sorter = KeySorter::new(disk, file, name, kind, end.offset, reads.memory.sorted_keys);
     // Deleted records may be damaged.
     let start = lane.start.place().filter(|start| start.is_in(group));
     let first_offset = group.first_offset.max(lane.earliest_offset());

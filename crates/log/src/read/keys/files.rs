@@ -16,13 +16,12 @@ use crate::keys::file::KeyFileError;
 use crate::keys::file::read::{KeyFile, ReadBytes};
 use crate::keys::kind::KeyKind;
 
-/// The most memory for filters and block lists, over all groups.
-const CACHED_BYTES_MAX: usize = 64 << 20;
-
 /// The key files of a log. When the parts in memory are too many, those go that were not used since the cache last looked
 /// at them.
 pub struct KeyFiles {
     dir: Arc<DataDir>,
+    /// The most memory for filters and block lists, over all groups.
+    bytes_max: usize,
     cached: Mutex<Cached>,
     /// Whether key files may be made. Locked for reading while one is made.
     is_open: RwLock<bool>,
@@ -54,9 +53,10 @@ pub struct Unreadable {
 }
 
 impl KeyFiles {
-    pub fn new(dir: Arc<DataDir>) -> KeyFiles {
+    pub fn new(dir: Arc<DataDir>, bytes_max: usize) -> KeyFiles {
         KeyFiles {
             dir,
+            bytes_max,
             cached: Mutex::default(),
             is_open: RwLock::new(true),
             is_closing: AtomicBool::new(false),
@@ -101,7 +101,7 @@ impl KeyFiles {
         cached.bytes += bytes;
         // Lookups mark each at most once more meanwhile, so this ends.
         for _ in 0..2 * cached.groups.len() {
-            if cached.bytes <= CACHED_BYTES_MAX {
+            if cached.bytes <= self.bytes_max {
                 break;
             }
             let Some((oldest, kind, bytes)) = cached.groups.pop_front() else {
