@@ -75,15 +75,15 @@ where
     ///
     /// A timer fires once [`FlowSettings::clock`](crate::FlowSettings::clock) has reached its time, also while no items come.
     /// Where the clock is set back, timers wait until it has caught up. Where it is set forward, those that are due fire within
-    /// some seconds. Those that came due while a flow was stopped fire when it resumes. Those that are set when a bounded input
-    /// ends do not fire.
+    /// some seconds. They wait while a checkpoint is taken. Those that came due while a flow was stopped fire when it resumes.
+    /// Those that are set when a bounded input ends do not fire.
     ///
     /// # Many timers
     ///
     /// A timer is set once, however often it is set with the same time and tag, and costs the same, however many are set. Up to
     /// 64 fire in one step, and other stages have their turn between steps; items of the partition wait for the last one. No
-    /// checkpoint is taken between the steps of a release. So a function that always sets a timer in the past holds up items and
-    /// checkpoints for ever, and neither other stages nor the stop of the flow.
+    /// checkpoint is taken between the steps of a release by event time. So a function that always sets a timer of event time in
+    /// the past holds up items and checkpoints for ever, and neither other stages nor the stop of the flow.
     ///
     /// ```
     /// use std::time::Duration;
@@ -220,6 +220,7 @@ where
         let plan = flow.plan();
         let doorbell = Arc::clone(&plan.graph.doorbell);
         let stopping = Arc::clone(&plan.graph.stopping);
+        let pause = Arc::clone(&plan.graph.pause);
         drop(plan);
         let clock = &flow.settings.clock;
         let tables = timers.values.tables().len();
@@ -238,6 +239,7 @@ where
                     Arc::clone(clock),
                     Arc::clone(&doorbell),
                     Arc::clone(&stopping),
+                    Arc::clone(&pause),
                 ),
                 missing: None,
                 release: Release::default(),

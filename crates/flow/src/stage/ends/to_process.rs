@@ -14,6 +14,7 @@ use parking_lot::MutexGuard;
 
 use crate::doorbell::Doorbell;
 use crate::error::Failure;
+use crate::pause::Pause;
 use crate::stage::attempt::Attempt;
 use crate::stage::chain::Emit;
 use crate::stage::ends::keyed_item::KeyedItem;
@@ -61,6 +62,8 @@ pub struct ProcessTime {
     pub doorbell: Arc<Doorbell>,
     /// Set when the owner of the flow stops it.
     pub stopping: Arc<AtomicBool>,
+    /// While it is on, timers of the wall clock do not fire: a snapshot is taken of stages that were found at rest.
+    pub pause: Arc<Pause>,
     watermark: Timestamp,
     /// The timers that are set. `None` before the table is restored.
     due: Option<Due>,
@@ -73,11 +76,13 @@ impl ProcessTime {
         clock: Arc<dyn Clock>,
         doorbell: Arc<Doorbell>,
         stopping: Arc<AtomicBool>,
+        pause: Arc<Pause>,
     ) -> ProcessTime {
         ProcessTime {
             clock,
             doorbell,
             stopping,
+            pause,
             watermark: Timestamp(i64::MIN),
             due: None,
             is_over: false,
@@ -89,7 +94,7 @@ impl ProcessTime {
         let next = self.due.as_ref()?.next_time(domain)?;
         let now = match domain {
             TimeDomain::Event => self.watermark,
-            TimeDomain::Clock if self.is_over => return None,
+            TimeDomain::Clock if self.is_over || self.is_paused() => return None,
             TimeDomain::Clock => self.clock.now(),
         };
         (next <= now).then_some(now)
@@ -105,10 +110,16 @@ impl ProcessTime {
         self.stopping.load(Ordering::Relaxed)
     }
 
+    /// Seen by a worker that enters the instance behind one that has found it at rest: that one has seen the pause.
+    fn is_paused(&self) -> bool {
+        self.pause.is_on.load(Ordering::SeqCst)
+    }
+
     /// Lets a worker be awake when the next timer of the wall clock is due. It looks again then, since the wall clock may
-    /// have been set meanwhile.
+    /// have been set meanwhile. All workers are woken at the end of a pause.
     fn set_alarm(&self) {
-        let due = self.due.as_ref().filter(|_| !self.is_stopping());
+        let is_waiting = !self.is_stopping() && !self.is_paused();
+        let due = self.due.as_ref().filter(|_| is_waiting);
         let Some(time) = due.and_then(|due| due.next_time(TimeDomain::Clock)) else {
             return;
         };
