@@ -110,6 +110,16 @@ pub enum FlowError {
         /// The stage with the windows.
         operator: String,
     },
+    /// Windows that an operator cannot have.
+    #[error("flow \"{flow}\": \"{operator}\" cannot have these windows: {why}")]
+    Windows {
+        /// The flow.
+        flow: String,
+        /// The operator.
+        operator: String,
+        /// The reason.
+        why: &'static str,
+    },
     /// Changes of rows where items overtake each other.
     #[error(
         "flow \"{flow}\": \"{operator}\" emits changes of rows, and their order counts, which needs Order::Kept"

@@ -120,6 +120,7 @@
 mod build;
 pub mod changes;
 mod checkpoint;
+pub mod counted;
 mod doorbell;
 mod error;
 mod graph;
@@ -152,6 +153,7 @@ pub use checkpoint::store::{
 };
 pub use checkpoint::trail::CheckpointView;
 pub use checkpoint::write_error::{FinalError, PassingError};
+pub use counted::CountWindow;
 pub use error::{BoxError, FlowError};
 pub use parts::{Flatten, Parts};
 pub use ranks::asking::AskError;

@@ -225,7 +225,7 @@ impl Flow {
         self.plan().graph.agreed.push(setting);
     }
 
-    fn without_lifetime(&self) -> Flow {
+    pub(super) fn without_lifetime(&self) -> Flow {
         let mut flow = self.clone();
         flow.lifetime = None;
         flow

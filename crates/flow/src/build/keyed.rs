@@ -68,7 +68,7 @@ impl<T> LateItems<T> {
 }
 
 /// A key function that gives every item the same key.
-type KeyOfAll<T> = fn(&T) -> All;
+pub(super) type KeyOfAll<T> = fn(&T) -> All;
 
 impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// Routes the items by their key, so that all items of a key meet in one place.
@@ -141,7 +141,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     }
 
     /// Routes the items by a key that all items have.
-    fn all(self) -> Keyed<I, C, KeyOfAll<C::Out>>
+    pub(super) fn all(self) -> Keyed<I, C, KeyOfAll<C::Out>>
     where
         C::Out: Sized,
     {

@@ -7,6 +7,7 @@
 pub mod boxed;
 pub mod changes;
 pub mod collecting;
+pub mod counted;
 pub mod elements;
 pub mod ends;
 pub mod entry;

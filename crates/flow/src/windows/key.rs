@@ -28,7 +28,7 @@ const ALL: &str = "all";
 impl All {
     /// Whether `key` is this one. The type of the key decides it when this is compiled.
     #[inline(always)]
-    pub(super) fn is<K: 'static>(key: &K) -> bool {
+    pub(crate) fn is<K: 'static>(key: &K) -> bool {
         (key as &dyn Any).is::<All>()
     }
 }

@@ -7,6 +7,7 @@ mod changes;
 mod checkpoints;
 mod collected;
 mod committed;
+mod counted;
 mod elements;
 mod ends;
 mod engine;

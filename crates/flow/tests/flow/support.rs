@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use millstream_exchange::Ranks;
 use millstream_flow::{
-    BoxError, DeadLetter, DeadLetters, FlowSettings, Output, Sink, Source, SourcePartitions,
-    SourceStatus,
+    BoxError, DeadLetter, DeadLetters, FlowError, FlowSettings, Output, Running, Sink, Source,
+    SourcePartitions, SourceStatus,
 };
 
 pub fn settings(workers: usize, ring_items_max: usize) -> FlowSettings {
@@ -49,6 +49,30 @@ pub fn on_ranks<R: Send>(count: u32, run: impl Fn(&Ranks) -> R + Sync) -> Vec<R>
         let results = threads.into_iter().map(|thread| thread.join().unwrap());
         results.collect()
     })
+}
+
+/// Runs a flow on several ranks until it ends, or until one rank dies after `until`. Returns whether all have ended.
+pub fn run_or_die(
+    count: u32,
+    until: Option<(u32, Duration)>,
+    start: impl Fn(&Ranks) -> Result<Running, FlowError> + Sync,
+) -> bool {
+    let ends = on_ranks(count, |ranks| {
+        // Another rank may have died before this one began.
+        let running = start(ranks).inspect_err(|error| println!("{error}")).ok()?;
+        match until {
+            Some((rank, after)) if rank == ranks.rank() => {
+                thread::sleep(after);
+                drop(running);
+                None
+            }
+            _ => {
+                let joined = running.join();
+                joined.inspect_err(|error| println!("{error}")).ok()
+            }
+        }
+    });
+    ends.iter().all(Option::is_some)
 }
 
 /// Keeps all items.
