@@ -120,6 +120,7 @@
 mod build;
 pub mod changes;
 mod checkpoint;
+mod clocked;
 pub mod counted;
 mod doorbell;
 mod error;

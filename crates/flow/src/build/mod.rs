@@ -6,6 +6,7 @@
 
 pub mod boxed;
 pub mod changes;
+pub mod clocked;
 pub mod collecting;
 pub mod counted;
 pub mod elements;

@@ -9,7 +9,7 @@ use super::spec::{Kind, Windows};
 /// Panes of equal size, by number: pane 0 starts at 1970-01-01 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "i64", into = "i64")]
-pub(super) struct Grid {
+pub(crate) struct Grid {
     /// At least 1.
     pub pane_ms: i64,
 }
@@ -18,7 +18,7 @@ pub(super) struct Grid {
 /// the first moment that an `i64` can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "(i64, i64)", into = "(i64, i64)")]
-pub(super) struct SlidingGrid {
+pub(crate) struct SlidingGrid {
     size_ms: i64,
     /// Both are multiples of a pane.
     slide_ms: i64,
@@ -183,6 +183,6 @@ pub(super) fn is_passed(time: i64, watermark: i64) -> bool {
 }
 
 /// A time that `i64` cannot name is the first or the last one that it can.
-pub(super) fn clamp(time: i128) -> i64 {
+pub(crate) fn clamp(time: i128) -> i64 {
     time.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
 }

@@ -28,6 +28,16 @@ pub(super) enum Kind {
     Global(Trigger),
 }
 
+/// Windows of the wall clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ClockWindows {
+    /// Tumbling or sliding ones.
+    Grid(SlidingGrid),
+    Session {
+        gap_ms: i64,
+    },
+}
+
 /// When a global window gives a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trigger {
@@ -146,6 +156,18 @@ impl Windows {
             // A session that ended may be joined while the one of the item alone would not be over.
             Kind::Session { gap_ms } => lateness.saturating_add(gap_ms),
             Kind::Global(_) => 0,
+        }
+    }
+
+    /// Returns the same windows of the wall clock, or why there are none.
+    pub(crate) fn of_clock(&self) -> Result<ClockWindows, &'static str> {
+        if i64::from(self.lateness) > 0 {
+            return Err("no item is late by the wall clock; leave the allowed lateness out");
+        }
+        match (self.kind, self.sliding_grid()) {
+            (_, Some(grid)) => Ok(ClockWindows::Grid(grid)),
+            (Kind::Session { gap_ms }, None) => Ok(ClockWindows::Session { gap_ms }),
+            _ => Err("a global window does not end by the wall clock"),
         }
     }
 

@@ -5,6 +5,7 @@ mod boxes;
 mod changelogs;
 mod changes;
 mod checkpoints;
+mod clocked;
 mod collected;
 mod committed;
 mod counted;

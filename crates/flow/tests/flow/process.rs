@@ -21,10 +21,10 @@ use crate::support::{Collect, Hand, wait_until};
 
 /// A wall clock that is moved by hand; all else goes on by itself.
 #[derive(Default)]
-struct WallClock(AtomicI64, SystemClock);
+pub struct WallClock(AtomicI64, SystemClock);
 
 impl WallClock {
-    fn set(&self, now: i64) {
+    pub fn set(&self, now: i64) {
         self.0.store(now, Ordering::SeqCst);
     }
 }
