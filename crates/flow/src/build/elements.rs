@@ -189,6 +189,7 @@ impl Flow {
     /// flow.run()?.join()?;
     /// assert_eq!(ratings.row(&"ann".to_owned()), [(1, 4.0), (2, 3.0)]);
     /// assert_eq!(ratings.get(&"ben".to_owned(), &2), 0.0);
+    /// assert_eq!((ratings.rows(9).len(), ratings.rows(1).len()), (2, 1));
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
     pub fn matrices<R: Key, C: Key>(&self, name: &str) -> Matrices<R, C> {

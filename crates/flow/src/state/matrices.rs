@@ -1,5 +1,6 @@
 //! A sparse matrix as a state element.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::state::element::Element;
@@ -42,6 +43,24 @@ impl<R: Key, C: Key> Matrices<R, C> {
     /// the row.
     pub fn row(&self, row: &R) -> Vec<(C, f64)> {
         self.maps.entries(row)
+    }
+
+    /// Returns up to `limit` rows of this rank that have numbers, in no particular order. It looks at numbers until it has
+    /// found them.
+    pub fn rows(&self, limit: usize) -> Vec<R> {
+        let mut rows = HashSet::new();
+        for table in self.maps.values.tables() {
+            let table = table.lock();
+            for ((row, _), _) in table.iter() {
+                if rows.len() >= limit {
+                    return rows.into_iter().collect();
+                }
+                if !rows.contains(row) {
+                    rows.insert(row.clone());
+                }
+            }
+        }
+        rows.into_iter().collect()
     }
 }
 
