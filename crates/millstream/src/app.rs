@@ -76,6 +76,11 @@ impl App {
         &self.node
     }
 
+    /// Returns the number of ranks of the application: threads of this process, or processes.
+    pub fn ranks(&self) -> u32 {
+        self.settings.ranks.count()
+    }
+
     /// Returns an empty flow with the settings of the command line. Its name also names its checkpoints, its state and
     /// its transactions.
     pub fn flow(&self, name: &str) -> Flow {
