@@ -1,0 +1,64 @@
+//! Requests over HTTP.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use millstream_recommend::Recommended;
+use serde_json::Value;
+
+use crate::direct::Direct;
+
+/// The longest time that anything may take.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns the answer for a path below `/state/recommend`; `None` if there is none.
+pub fn get(address: SocketAddr, path: &str) -> Option<Value> {
+    let mut visitor = TcpStream::connect(address).expect("it listens");
+    let limit = visitor.set_read_timeout(Some(LIMIT));
+    limit.expect("it is not zero");
+    let request = format!(
+        "GET /state/recommend/{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
+    );
+    visitor.write_all(request.as_bytes()).expect("it listens");
+    let mut answer = String::new();
+    visitor.read_to_string(&mut answer).expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head ends");
+    if head.starts_with("HTTP/1.1 404") {
+        return None;
+    }
+    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    Some(serde_json::from_str(body).expect("it is JSON"))
+}
+
+/// Returns the recommendations for a user; `None` if the flow knows no rating by the user.
+pub fn recommendations(address: SocketAddr, user: &str) -> Option<Vec<Recommended>> {
+    let mut path = String::from("recommendations/");
+    for byte in user.bytes() {
+        write!(path, "%{byte:02x}").expect("memory suffices");
+    }
+    let answer = get(address, &path)?;
+    Some(serde_json::from_value(answer).expect("they are recommendations"))
+}
+
+/// Waits until the recommendations for all users are those of the direct computation.
+pub fn wait_for_recommendations(address: SocketAddr, direct: &Direct) {
+    let counts = direct.co_occurrence();
+    let since = Instant::now();
+    for user in direct.users() {
+        let expected = Some(direct.recommendations(user, &counts));
+        loop {
+            let served = recommendations(address, user);
+            if served == expected {
+                break;
+            }
+            assert!(
+                since.elapsed() < LIMIT,
+                "{user}: {served:?} and not {expected:?}"
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
