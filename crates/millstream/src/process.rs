@@ -28,37 +28,35 @@ where
     ///
     /// # let dir = tempfile::tempdir()?;
     /// let node = Node::embedded(dir.path())?;
-    /// let orders = node.topic("orders").json::<(u64, String, i64)>().create()?;
-    /// let event = |order, what: &str, time| (order, what.to_owned(), time);
-    /// orders.send([event(1, "made", 1_000), event(2, "made", 2_000), event(1, "paid", 5_000)])?;
+    /// let readings = node.topic("readings").json::<(u64, Timestamp)>().create()?;
+    /// readings.send([(1, Timestamp(1_000)), (2, Timestamp(2_000)), (1, Timestamp(50_000))])?;
     ///
-    /// let flow = Flow::new("orders");
-    /// let events = flow
-    ///     .read(orders.until_now())
-    ///     .event_time(|(_, _, time)| Timestamp(*time), out_of_order(secs(5)));
-    /// let open = flow.engine().values::<u64, bool>("open");
-    /// let deadlines = flow.engine().timers::<u64, ()>("deadlines");
-    /// events
-    ///     .key_by(|(order, _, _)| *order)
+    /// let flow = Flow::new("sensors");
+    /// let readings = flow.read(readings.until_now()).event_time(|(_, time)| *time, out_of_order(secs(5)));
+    /// let newest = flow.engine().values::<u64, Timestamp>("newest");
+    /// let silences = flow.engine().timers::<u64, Timestamp>("silences");
+    /// readings
+    ///     .key_by(|(sensor, _)| *sensor)
     ///     .process(
     ///         "watch",
-    ///         &open,
-    ///         &deadlines,
-    ///         |_order, open, timers, event, _emit| {
-    ///             *open = (event.item.1 == "made").then_some(true);
-    ///             if open.is_some() {
-    ///                 timers.set_event(Timestamp(event.time.0 + 60_000), &());
-    ///             }
+    ///         &newest,
+    ///         &silences,
+    ///         |_sensor, newest, timers, reading, _emit| {
+    ///             *newest = (*newest).max(Some(reading.time));
+    ///             timers.set_event(Timestamp(reading.time.0 + 60_000), &reading.time);
     ///         },
-    ///         |order, open, _timers, _deadline, emit| {
-    ///             if open.take().is_some() {
-    ///                 emit(&format!("order {order} is not paid"));
+    ///         // A minute after a reading: was it the last one?
+    ///         |sensor, newest, _timers, fired, emit| {
+    ///             if *newest == Some(fired.tag) {
+    ///                 emit(&(*sensor, fired.tag));
     ///             }
     ///         },
     ///     )
-    ///     .write(node.topic("reminders").text())
+    ///     .write(node.topic("silent").json())
     ///     .run()?;
-    /// assert_eq!(node.topic("reminders").text().read_all()?, ["order 2 is not paid"]);
+    /// let mut silent = node.topic("silent").json::<(u64, Timestamp)>().read_all()?;
+    /// silent.sort_unstable();
+    /// assert_eq!(silent, [(1, Timestamp(50_000)), (2, Timestamp(2_000))]);
     /// # Ok::<(), millstream::Error>(())
     /// ```
     pub fn process<S, U, O, G, H>(
