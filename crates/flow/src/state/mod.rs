@@ -33,6 +33,7 @@ pub mod size;
 pub mod table;
 pub mod timers;
 pub mod tops;
+pub mod value_encoding;
 pub mod value_history;
 pub mod value_table;
 pub mod values;

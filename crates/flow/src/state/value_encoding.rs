@@ -1,0 +1,145 @@
+//! The encoding of entries: in changelogs a canonical key and JSON, in shards of checkpoints postcard's format.
+
+use millstream_base::key::{decode_key, encode_key};
+
+use crate::error::BoxError;
+use crate::state::lifetimes::{LifetimeHead, Lifetimes};
+use crate::state::value_table::{Dated, LifetimeSpec};
+use crate::state::values::{Shared, Value};
+use crate::windows::{Key, text_of};
+
+impl<K: Key, V: Value> Shared<K, V> {
+    /// Reads a change as a run does that resumes from it.
+    pub(super) fn read_change(
+        &self,
+        key: &K,
+        key_bytes: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), BoxError> {
+        check_key(key, decode_key(key_bytes).map_err(BoxError::from))?;
+        let value = value.map(|value| self.decode(value));
+        value.transpose().map(drop).map_err(not_read)
+    }
+
+    /// Decodes a value of the changelog.
+    pub(super) fn decode(&self, value: &[u8]) -> Result<Dated<V>, BoxError> {
+        Ok(match self.lifetime {
+            Some(_) => {
+                let (time, value) = serde_json::from_slice(value)?;
+                dated(value, time)
+            }
+            None => serde_json::from_slice::<V>(value)?.into(),
+        })
+    }
+}
+
+pub(super) fn dated<V>(value: V, time: i64) -> Dated<V> {
+    Dated {
+        value,
+        changed_at: Some(time),
+    }
+}
+
+/// Reads an entry of a shard as a run does that resumes from it.
+pub(super) fn read_saved<K: Key, V: Value>(key: &K, value: &V) -> Result<(), BoxError> {
+    let saved = postcard::to_stdvec(&(key, value))?;
+    let (read, rest) = postcard::take_from_bytes(&saved).map_err(not_read)?;
+    check_key(key, Ok(read))?;
+    postcard::from_bytes::<V>(rest).map(drop).map_err(not_read)
+}
+
+fn check_key<K: Key>(key: &K, read: Result<K, BoxError>) -> Result<(), BoxError> {
+    match read {
+        Ok(read) if read == *key => Ok(()),
+        Ok(_) => Err(
+            "it is another key when it is read again: let the type be read as it is written".into(),
+        ),
+        Err(error) => Err(not_read(error)),
+    }
+}
+
+fn not_read(error: impl std::fmt::Display) -> BoxError {
+    format!(
+        "it was written and cannot be read again: {error}; let its type be read as it is written"
+    )
+    .into()
+}
+
+pub(super) fn of_key<K: Key>(key: &K, error: &BoxError) -> BoxError {
+    let text = text_of(key).unwrap_or_else(|| "without a text".to_owned());
+    format!("key \"{text}\": {error}").into()
+}
+
+/// The JSON text of a floating-point number that is not finite; it equals the text of an absent value.
+const NULL: &[u8] = b"null";
+
+/// Reads what a checkpoint has of an element with a lifetime. Earlier versions had the time alone.
+pub(super) fn former_head(head: &[u8], spec: &LifetimeSpec) -> Result<LifetimeHead, BoxError> {
+    let (time, rest) = postcard::take_from_bytes(head)?;
+    if rest.is_empty() {
+        let lifetimes = Lifetimes::of(spec.length());
+        return Ok(LifetimeHead { time, lifetimes });
+    }
+    Ok(postcard::from_bytes(head)?)
+}
+
+/// A shard of an element with a lifetime: its time, and entries with the times of their last changes.
+pub(super) type Saved<E> = (i64, Vec<(i64, E)>);
+
+/// An encoded key, and its encoded value, if it has one.
+pub(super) type Encoded = (Vec<u8>, Option<Vec<u8>>);
+
+pub(super) fn encode<K: Key, V: Value>(
+    (key, value): &(K, Option<Dated<V>>),
+) -> Result<Encoded, BoxError> {
+    let named = |error: BoxError| of_key(key, &error);
+    let mut bytes = Vec::new();
+    encode_key(key, &mut bytes).map_err(|error| named(error.into()))?;
+    let value = value.as_ref().map(|Dated { value, changed_at }| {
+        let json = serde_json::to_vec(value)?;
+        if memchr::memmem::find(&json, NULL).is_some() {
+            serde_json::from_slice::<V>(&json)
+                .map_err(|error| format!("its value changes on the way through JSON: {error}"))?;
+        }
+        Ok::<_, BoxError>(match changed_at {
+            Some(time) => [format!("[{time},").as_bytes(), &json, b"]"].concat(),
+            None => json,
+        })
+    });
+    Ok((bytes, value.transpose().map_err(named)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check<V: Value>(value: V, expected: Result<&str, &str>) {
+        let encoded = encode(&("tea".to_owned(), Some(value.into())));
+        let encoded = encoded.map(|(_, value)| String::from_utf8(value.unwrap()).unwrap());
+        match (encoded, expected) {
+            (Ok(json), Ok(expected)) => assert_eq!(json, expected),
+            (Err(error), Err(expected)) => {
+                let error = error.to_string();
+                assert!(error.starts_with(expected), "{error}");
+            }
+            (encoded, _) => panic!("{encoded:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn values_are_json_and_values_that_would_not_round_trip_are_refused() {
+        check(7_u64, Ok("7"));
+        check((1, None::<u64>), Ok("[1,null]"));
+        check("null".to_owned(), Ok("\"null\""));
+        check(0.1 + 0.2, Ok("0.30000000000000004"));
+        check(
+            f64::NAN,
+            Err("key \"tea\": its value changes on the way through JSON: "),
+        );
+        check(
+            std::collections::BTreeMap::from([((1, 2), 3)]),
+            Err("key \"tea\": "),
+        );
+    }
+}
