@@ -51,6 +51,7 @@ mod local_panes;
 mod local_sessions;
 mod map;
 mod numbers;
+mod of_value;
 mod open;
 mod pane_table;
 mod pending;

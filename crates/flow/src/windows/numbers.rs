@@ -1,11 +1,10 @@
 //! Sums, means and extremes.
 
-use std::marker::PhantomData;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::aggregate::{Aggregate, Combine};
+use super::of_value::of_value;
 use super::retract::Retract;
 
 /// Numbers that can be added up. The totals of integers are exact however many there are, so they do not depend on
@@ -106,23 +105,30 @@ macro_rules! float {
 
 float!(f32, f64);
 
-/// Makes an aggregate of the numbers that a function returns for each item.
-macro_rules! of_value {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy)]
-        pub struct $name<F, V> {
-            value: F,
-            of: PhantomData<fn() -> V>,
+/// Adds items to a total, and takes them back.
+macro_rules! total {
+    ($name:ident) => {
+        impl<T, F, V> Aggregate<T> for $name<F, V>
+        where
+            T: ?Sized,
+            F: Fn(&T) -> V + Send + Sync + 'static,
+            V: Number,
+        {
+            #[inline]
+            fn add(&self, state: &mut V::Total, item: &T) {
+                (self.value)(item).add_to(state);
+            }
         }
 
-        impl<F, V> $name<F, V> {
-            /// Aggregates the numbers that `value` returns.
-            pub fn of<T: ?Sized>(value: F) -> Self
-            where
-                F: Fn(&T) -> V,
-            {
-                Self { value, of: PhantomData }
+        impl<T, F, V> Retract<T> for $name<F, V>
+        where
+            T: ?Sized,
+            F: Fn(&T) -> V + Send + Sync + 'static,
+            V: Number,
+        {
+            #[inline]
+            fn retract(&self, state: &mut V::Total, item: &T) {
+                (self.value)(item).take_from(state);
             }
         }
     };
@@ -160,29 +166,7 @@ impl<F: Send + Sync + 'static, V: Number> Combine for Sum<F, V> {
     }
 }
 
-impl<T, F, V> Aggregate<T> for Sum<F, V>
-where
-    T: ?Sized,
-    F: Fn(&T) -> V + Send + Sync + 'static,
-    V: Number,
-{
-    #[inline]
-    fn add(&self, state: &mut V::Total, item: &T) {
-        (self.value)(item).add_to(state);
-    }
-}
-
-impl<T, F, V> Retract<T> for Sum<F, V>
-where
-    T: ?Sized,
-    F: Fn(&T) -> V + Send + Sync + 'static,
-    V: Number,
-{
-    #[inline]
-    fn retract(&self, state: &mut V::Total, item: &T) {
-        (self.value)(item).take_from(state);
-    }
-}
+total!(Sum);
 
 of_value! {
     /// The arithmetic mean of the items' values.
@@ -207,29 +191,7 @@ impl<F: Send + Sync + 'static, V: Number> Combine for Mean<F, V> {
     }
 }
 
-impl<T, F, V> Aggregate<T> for Mean<F, V>
-where
-    T: ?Sized,
-    F: Fn(&T) -> V + Send + Sync + 'static,
-    V: Number,
-{
-    #[inline]
-    fn add(&self, total: &mut V::Total, item: &T) {
-        (self.value)(item).add_to(total);
-    }
-}
-
-impl<T, F, V> Retract<T> for Mean<F, V>
-where
-    T: ?Sized,
-    F: Fn(&T) -> V + Send + Sync + 'static,
-    V: Number,
-{
-    #[inline]
-    fn retract(&self, total: &mut V::Total, item: &T) {
-        (self.value)(item).take_from(total);
-    }
-}
+total!(Mean);
 
 /// Replaces `best` if `value` is better. A value that does not even compare with itself (NaN) is
 /// left out.

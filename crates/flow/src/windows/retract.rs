@@ -1,12 +1,12 @@
 //! Aggregates that can take items back.
 
 use std::cmp::Ordering;
-use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::aggregate::{Aggregate, Combine, Count};
+use super::of_value::of_value;
 
 /// An aggregate that can also take items back: [`Count`], [`Sum`](super::Sum) and [`Mean`](super::Mean),
 /// [`RetractableMin`] and [`RetractableMax`], and tuples of them.
@@ -64,21 +64,9 @@ impl<V: PartialOrd + Clone> ValueCounts<V> {
 
 macro_rules! retractable {
     ($(#[$doc:meta])* $name:ident, $end:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy)]
-        pub struct $name<F, V> {
-            value: F,
-            of: PhantomData<fn() -> V>,
-        }
-
-        impl<F, V> $name<F, V> {
-            /// Aggregates the values that `value` returns.
-            pub fn of<T: ?Sized>(value: F) -> Self
-            where
-                F: Fn(&T) -> V,
-            {
-                Self { value, of: PhantomData }
-            }
+        of_value! {
+            $(#[$doc])*
+            $name
         }
 
         impl<F, V> Combine for $name<F, V>
