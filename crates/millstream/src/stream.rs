@@ -1,11 +1,13 @@
 //! Streams: rows of operators over events.
 
+use std::any;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millstream_base::Timestamp;
 use millstream_connect::AnySource;
+use millstream_flow::changes::RowChange;
 use millstream_flow::windows::Key;
 use millstream_flow::{
     Chain, Emit, Entry, Operators, RingInput, RowStart, Same, SourceInput, Watermarks,
@@ -213,14 +215,21 @@ where
 
     /// Writes the items to a topic of any node, which is made if it is missing, with their keys and times. Readers
     /// of committed records see each result once, about a second later.
+    ///
+    /// Changes of rows ([`RowChange`]) are stored with their kinds. The flow does not start if their topic is
+    /// keyed, since the newest change of a key is not its row: [`write_rows`](Self::write_rows) writes the rows.
     pub fn write<D: Encode<T>>(self, topic: Topic<D>) -> Flow {
         let Stream {
             flow, operators, ..
         } = self;
-        if !flow.has_fault()
-            && let Err(error) = topic.ensure()
-        {
-            flow.fault(error);
+        if !flow.has_fault() {
+            let ensured = match is_change::<T>() {
+                true => topic.ensure_not_keyed(),
+                false => topic.ensure(),
+            };
+            if let Err(error) = ensured {
+                flow.fault(error);
+            }
         }
         let sink = topic.node.sink(&topic.name, Box::new(record_of));
         let codec = topic.codec.clone();
@@ -241,6 +250,13 @@ where
         }
         flow
     }
+}
+
+/// Whether items of this type are changes of rows, of any type. The rows' types are not known where a stream ends, so this
+/// compares the names of the types.
+fn is_change<T>() -> bool {
+    let path = |name: &'static str| name.split('<').next();
+    path(any::type_name::<T>()) == path(any::type_name::<RowChange<()>>())
 }
 
 #[cfg(test)]
@@ -295,5 +311,15 @@ mod tests {
     fn a_decoder_skips_the_key_when_the_stream_sets_another() {
         assert_eq!(keys(false), [Some(Box::from(b"key".as_slice()))]);
         assert_eq!(keys(true), [None]);
+    }
+
+    #[test]
+    fn changes_of_rows_of_any_type_are_found() {
+        assert!(is_change::<RowChange<u64>>());
+        assert!(is_change::<RowChange<(String, Option<Vec<u8>>)>>());
+        assert!(is_change::<RowChange<RowChange<u64>>>());
+        assert!(!is_change::<u64>());
+        assert!(!is_change::<(RowChange<u64>, u64)>());
+        assert!(!is_change::<Vec<RowChange<u64>>>());
     }
 }

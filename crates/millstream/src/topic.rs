@@ -130,10 +130,8 @@ impl<C> Topic<C> {
         let policy = self.settings.settings.entry(CLEANUP_POLICY.to_owned());
         policy.or_insert_with(|| COMPACT.to_owned());
         self.ensure()?;
-        let policy = self.node.setting(&self.name, CLEANUP_POLICY);
-        let policy = policy.map_err(|error| self.error(error))?;
-        let policy = policy.as_deref().unwrap_or(DELETE);
-        match policy.split(',').any(|item| item.trim() == COMPACT) {
+        let policy = self.cleanup_policy()?;
+        match is_keyed(&policy) {
             true => Ok(()),
             false => Err(self.error(
                 format!(
@@ -143,6 +141,29 @@ impl<C> Topic<C> {
                 .into(),
             )),
         }
+    }
+
+    /// As [`ensure`](Self::ensure), for a topic that keeps each record, also an older one of a key.
+    pub(crate) fn ensure_not_keyed(&self) -> Result<(), Error> {
+        self.ensure()?;
+        let policy = self.cleanup_policy()?;
+        match is_keyed(&policy) {
+            false => Ok(()),
+            true => Err(self.error(
+                format!(
+                    "its setting {CLEANUP_POLICY} is {policy:?}, so it keeps the newest change of a key, and not its row: write \
+                     the rows with `write_rows`, or the changes to a topic with the policy {DELETE:?}"
+                )
+                .into(),
+            )),
+        }
+    }
+
+    /// Returns the setting `cleanup.policy` of the topic, which exists.
+    fn cleanup_policy(&self) -> Result<String, Error> {
+        let policy = self.node.setting(&self.name, CLEANUP_POLICY);
+        let policy = policy.map_err(|error| self.error(error))?;
+        Ok(policy.unwrap_or_else(|| DELETE.to_owned()))
     }
 
     pub(crate) fn error(&self, error: BoxError) -> Error {
@@ -225,6 +246,11 @@ impl<C: Codec> Topic<C> {
         }
         Ok(last)
     }
+}
+
+/// Whether a topic with this `cleanup.policy` keeps the newest record of each key.
+fn is_keyed(policy: &str) -> bool {
+    policy.split(',').any(|item| item.trim() == COMPACT)
 }
 
 /// Values in the order in which they were read.

@@ -123,6 +123,36 @@ fn a_topic_that_is_not_keyed_takes_no_rows() -> Result<(), Error> {
 }
 
 #[test]
+fn a_keyed_topic_takes_no_changes_in_place_of_rows() -> Result<(), Error> {
+    on_all_nodes(|node| {
+        let orders = node.topic("orders").json::<Order>().create()?;
+        orders.send([("ada".to_owned(), 3)])?;
+        for policy in ["compact", "compact,delete"] {
+            let keyed = node.topic(&policy.replace(',', "-"));
+            let keyed = keyed.setting("cleanup.policy", policy).json().create()?;
+            // The handle's own settings do not count: the topic is there.
+            for keyed in [keyed.clone(), keyed.setting("cleanup.policy", "delete")] {
+                let name = keyed.name().to_owned();
+                let written = Flow::new("totals")
+                    .read(orders.clone().until_now())
+                    .key_by(user)
+                    .running("totals", Sum::of(amount))
+                    .filter(|_| true)
+                    .write(keyed)
+                    .run();
+                let error = written.expect_err("the topic is keyed").to_string();
+                let begin = format!(
+                    "topic {name}: its setting cleanup.policy is {policy:?}, so it keeps the newest change"
+                );
+                assert!(error.starts_with(&begin), "{error}");
+                assert!(error.contains("with `write_rows`"), "{error}");
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn a_change_stream_is_read_from_a_topic_and_followed() -> Result<(), Error> {
     on_all_nodes(|node| {
         let changes = node.topic("changes").json::<RowChange<Order>>().create()?;

@@ -73,7 +73,7 @@ where
     /// the result may have the same key at one time. The topic is made if it is missing; the flow does not start if it is
     /// there, and its `cleanup.policy` does not contain `compact`.
     ///
-    /// [`write`](Stream::write) stores all changes with their kinds instead.
+    /// [`write`](Stream::write) stores all changes with their kinds instead, in a topic that is not keyed.
     pub fn write_rows<K, V, D, G>(self, mut topic: Topic<D>, row: G) -> Flow
     where
         K: Key,
