@@ -10,7 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use millstream_exchange::{ExchangeError, Ranks};
 use millstream_flow::{FlowSettings, Resume};
 use tracing_subscriber::filter::LevelFilter;
@@ -26,9 +26,25 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The exit code of a process that a second signal ends: 128 + SIGINT, as shells have it.
 const INTERRUPTED: i32 = 130;
 
-/// The options that every application has.
+/// The command line of an application with the options `A` of its own.
 #[derive(Debug, Parser)]
 #[command(about = None, version = env!("CARGO_PKG_VERSION"))]
+struct Line<A: Args> {
+    #[command(flatten)]
+    own: A,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// No options of its own.
+#[derive(Debug, Args)]
+#[command(about = None)]
+struct NoOptions {}
+
+/// The options that every application has. They are no group of clap's, since an application may have a type of this name.
+#[derive(Debug, Args)]
+#[command(about = None)]
+#[group(skip)]
 struct Options {
     /// The server that has the topics
     #[arg(long, value_name = "HOST:PORT", default_value = "localhost:9092")]
@@ -109,7 +125,36 @@ impl App {
 /// }
 /// ```
 pub fn main(flow: impl Fn(&App) -> Result<Flow, Error> + Sync) -> ExitCode {
-    let options = Options::parse();
+    main_with(|app, _: &NoOptions| flow(app))
+}
+
+/// As [`main`], for an application with options of its own, which `--help` lists first.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// use clap::Args;
+///
+/// #[derive(Args)]
+/// struct Options {
+///     /// Keep the lines with this word
+///     #[arg(long)]
+///     word: String,
+/// }
+///
+/// fn main() -> ExitCode {
+///     millstream::main_with(|app, options: &Options| {
+///         let (node, word) = (app.node(), options.word.clone());
+///         let lines = app.flow("search").read(node.topic("lines").text());
+///         Ok(lines.filter(move |line| line.contains(&word)).write(node.topic("found").text()))
+///     })
+/// }
+/// ```
+pub fn main_with<A: Args + Sync>(
+    flow: impl Fn(&App, &A) -> Result<Flow, Error> + Sync,
+) -> ExitCode {
+    let Line { own, options } = Line::<A>::parse();
+    let flow = |app: &App| flow(app, &own);
     match write_events().and_then(|()| run(&options, &flow)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -50,7 +50,7 @@ mod stream;
 mod time;
 mod topic;
 
-pub use app::{App, main};
+pub use app::{App, main, main_with};
 pub use changes::rows::KeyedRows;
 pub use codec::{Codec, Encode, Json, Postcard, Raw, Text};
 pub use error::Error;
