@@ -1,12 +1,14 @@
 //! Flows: programs over topics.
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use millstream_base::Timestamp;
 use millstream_connect::{AnyRecords, AnySource, check_flow_name};
-use millstream_flow::{Chain, Checkpointing, Emit, FlowSettings, Resume, SourceInput};
+use millstream_flow::{Chain, Checkpointing, Emit, FlowSettings, Resume, Source, SourceInput};
 use millstream_log::Share;
 use parking_lot::Mutex;
 
@@ -113,11 +115,7 @@ impl Flow {
         C::Item,
     > {
         let engine = self.begin(&topic.node);
-        let ranks = &self.shared.settings.ranks;
-        let share = Share {
-            index: ranks.rank(),
-            of: ranks.count(),
-        };
+        let share = self.share();
         let end = match self.shared.state.lock().until_now {
             true => End::Now,
             false => topic.end,
@@ -152,6 +150,57 @@ impl Flow {
                     Ok(())
                 });
         Stream::with_decoder(self.clone(), operators, decoder)
+    }
+
+    /// Begins with the items of sources of the program itself, such as a [`Generator`](millstream_flow::sources::Generator), under
+    /// this name. As many workers read them at once. Each rank has sources of its own, with its [share](Self::share) of the
+    /// items. If they are the flow's first input, the node is that of its checkpoints and dead letters.
+    ///
+    /// An item has no key, and the time 0 until [`event_time`](Stream::event_time) sets it.
+    ///
+    /// ```
+    /// use millstream::flow::sources::Generator;
+    /// use millstream::{Flow, Node};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let squares = node.topic("squares").json::<u64>();
+    /// let flow = Flow::new("squares");
+    /// let (first, step) = (u64::from(flow.share().index), u64::from(flow.share().of));
+    /// let numbers = Generator::new(move |turn| first + turn * step).limit((100 - first).div_ceil(step));
+    /// flow.sources(&node, "numbers", vec![numbers])
+    ///     .map(|number| number * number)
+    ///     .write(squares.clone())
+    ///     .run()?;
+    /// assert_eq!(squares.read_all()?.iter().sum::<u64>(), 328_350);
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    pub fn sources<S>(
+        &self,
+        node: &Node,
+        name: &str,
+        sources: Vec<S>,
+    ) -> Stream<SourceInput<S>, impl Chain<S::Item, Out = Event<S::Item>> + use<S>, S::Item>
+    where
+        S: Source<Item: Debug + Clone>,
+    {
+        let engine = self.begin(node);
+        let name = self.stage_name(name);
+        let operators = engine.sources(&name, sources).map(|item: &S::Item| Event {
+            time: Timestamp(0),
+            key: None,
+            item: item.clone(),
+        });
+        Stream::new(self.clone(), operators)
+    }
+
+    /// Returns the share of the input that this rank reads: all of it, if there is one rank.
+    pub fn share(&self) -> Share {
+        let ranks = &self.shared.settings.ranks;
+        Share {
+            index: ranks.rank(),
+            of: ranks.count(),
+        }
     }
 
     /// Sets whether the flow resumes from its last checkpoint, before it reads its first topic; by default it does if

@@ -9,9 +9,11 @@ use millstream_flow::windows::{
 };
 use millstream_flow::{Chain, Emit, Entry, Message, RingInput, Value};
 
+use crate::codec::Encode;
 use crate::event::{Event, key_bytes};
 use crate::flow_builder::Flow;
 use crate::stream::Stream;
+use crate::topic::Topic;
 
 /// A stream whose items are grouped by a key.
 #[must_use = "operators whose results go nowhere do not run"]
@@ -114,6 +116,38 @@ where
             name: name.to_owned(),
             value: PhantomData,
         }
+    }
+
+    /// Writes the items to a topic with their keys, in place of those that they had: the key of an item decides its partition.
+    /// Otherwise as [`Stream::write`].
+    ///
+    /// ```
+    /// use millstream::{Flow, Node};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let orders = node.topic("orders").json::<(String, u64)>().create()?;
+    /// orders.send([("ada".to_owned(), 3), ("bob".to_owned(), 5)])?;
+    /// let by_user = node.topic("by_user").json::<(String, u64)>().partitions(4);
+    ///
+    /// Flow::new("partition")
+    ///     .read(orders.until_now())
+    ///     .key_by(|(user, _)| user.clone())
+    ///     .write(by_user.clone())
+    ///     .run()?;
+    /// assert_eq!(by_user.read_keys::<String>()?["bob"].1, 5);
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    pub fn write<D: Encode<T>>(self, topic: Topic<D>) -> Flow {
+        let key = self.key;
+        let Stream {
+            flow, operators, ..
+        } = self.stream;
+        let operators = operators.map(move |event: &Event<T>| Event {
+            key: key_bytes(&key(&event.item)),
+            ..event.clone()
+        });
+        Stream::new(flow, operators).write(topic)
     }
 
     /// Returns the engine's stream by key.
@@ -277,6 +311,90 @@ where
                 item: function(&left.item, &right.item),
             });
         Stream::new(flow, joined)
+    }
+
+    /// Calls `function` with the items of both streams that have one key and one window, each stream's in no particular
+    /// order, and gives any number of items: a join that depends on how many there are. One of the lists may be empty.
+    /// Results have the time of the window's end. The items of open windows are state that is readable as `name`.
+    ///
+    /// ```
+    /// use millstream::{Flow, Node, Timestamp, out_of_order, secs, tumbling};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let orders = node.topic("orders").json::<(u64, i64)>().create()?;
+    /// orders.send([(1, 1_000), (2, 2_000)])?;
+    /// let payments = node.topic("payments").json::<(u64, i64)>().create()?;
+    /// payments.send([(2, 3_000), (2, 4_000)])?;
+    /// let unpaid = node.topic("unpaid").json::<u64>();
+    ///
+    /// let flow = Flow::new("unpaid");
+    /// let payments = flow
+    ///     .read(payments.until_now())
+    ///     .event_time(|(_, time)| Timestamp(*time), out_of_order(secs(5)))
+    ///     .key_by(|(order, _)| *order);
+    /// flow.read(orders.until_now())
+    ///     .event_time(|(_, time)| Timestamp(*time), out_of_order(secs(5)))
+    ///     .key_by(|(order, _)| *order)
+    ///     .window(tumbling(secs(10)))
+    ///     .co_group("paid_orders", payments, |orders, payments| {
+    ///         let unpaid = orders.first().filter(|_| payments.is_empty());
+    ///         unpaid.map(|order| order.item.0)
+    ///     })
+    ///     .write(unpaid.clone())
+    ///     .run()?;
+    /// assert_eq!(unpaid.read_all()?, [1]);
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    #[expect(
+        clippy::type_complexity,
+        reason = "the type of a row names all of its operators"
+    )]
+    pub fn co_group<J, D, U, G, H, R, O>(
+        self,
+        name: &str,
+        other: Keyed<J, D, U, G>,
+        function: H,
+    ) -> Stream<
+        RingInput<WindowResult<K, (Vec<Event<T>>, Vec<Event<U>>)>>,
+        impl Chain<WindowResult<K, (Vec<Event<T>>, Vec<Event<U>>)>, Out = Event<R>>
+        + use<I, C, T, K, F, J, D, U, G, H, R, O>,
+        R,
+    >
+    where
+        J: Entry,
+        D: Chain<J::Item, Out = Event<U>>,
+        U: Debug + Clone + Send + Message,
+        T: Message,
+        K: Debug,
+        G: Fn(&U) -> K + Send + Sync + 'static,
+        H: Fn(&[Event<T>], &[Event<U>]) -> O + Send + Sync + 'static,
+        O: IntoIterator<Item = R> + 'static,
+        R: Debug + 'static,
+    {
+        let flow = self.keyed.stream.flow.clone();
+        let join = flow
+            .begun()
+            .window_join(&flow.stage_name(name), self.windows);
+        other.engine().to_join(&join, |event: &Event<U>| event.time);
+        let groups = self
+            .keyed
+            .engine()
+            .join(&join, |event: &Event<T>| event.time)
+            .flat_map(
+                move |window: &WindowResult<K, (Vec<Event<T>>, Vec<Event<U>>)>,
+                      emit: &mut Emit<'_, Event<R>>| {
+                    let (firsts, seconds) = &window.value;
+                    for item in function(firsts, seconds) {
+                        emit(&Event {
+                            time: window.end,
+                            key: key_bytes(&window.key),
+                            item,
+                        });
+                    }
+                },
+            );
+        Stream::new(flow, groups)
     }
 }
 

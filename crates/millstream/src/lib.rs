@@ -59,7 +59,7 @@ pub use flow_builder::Flow;
 pub use keyed::{Aggregated, Keyed, KeyedState, Windowed};
 pub use node::Node;
 pub use running::RunningFlow;
-pub use stream::Stream;
+pub use stream::{Pipeline, Stream};
 pub use time::{millis, out_of_order, secs, session, sliding, tumbling};
 pub use topic::Topic;
 

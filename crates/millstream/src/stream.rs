@@ -2,15 +2,15 @@
 
 use std::any;
 use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millstream_base::Timestamp;
-use millstream_connect::AnySource;
 use millstream_flow::changes::RowChange;
 use millstream_flow::windows::Key;
 use millstream_flow::{
-    Chain, Emit, Entry, Operators, RingInput, RowStart, Same, SourceInput, Watermarks,
+    Boxed, Chain, Emit, Entry, Operators, RingInput, Same, Source, SourceInput, Table, Watermarks,
 };
 
 use crate::codec::Encode;
@@ -34,6 +34,9 @@ where
     /// The decoder of the topic, if it is in the same row; it decodes only the fields that the operators need.
     pub(crate) decoder: Decoder<T>,
 }
+
+/// A stream whose type can be named, so that functions can return and take it: [`Stream::boxed`] makes it.
+pub type Pipeline<T> = Stream<Boxed<Event<T>>, Same, T>;
 
 /// The fields that a topic's decoder reads of a record beside its value; shared with later operators while a flow is built.
 pub(crate) struct Decoder<T> {
@@ -62,9 +65,10 @@ impl<T> Default for Decoder<T> {
     }
 }
 
-impl<C, T> Stream<SourceInput<AnySource>, C, T>
+impl<S, C, T> Stream<SourceInput<S>, C, T>
 where
-    C: Chain<<SourceInput<AnySource> as RowStart>::Item, Out = Event<T>>,
+    S: Source,
+    C: Chain<S::Item, Out = Event<T>>,
     T: Debug + Clone + 'static,
 {
     /// Sets the event time of each item, and by how much items may be out of order: see [`out_of_order`](crate::out_of_order). Windows
@@ -73,11 +77,7 @@ where
         self,
         time: F,
         watermarks: Watermarks,
-    ) -> Stream<
-        SourceInput<AnySource>,
-        impl Chain<<SourceInput<AnySource> as RowStart>::Item, Out = Event<T>> + use<C, T, F>,
-        T,
-    >
+    ) -> Stream<SourceInput<S>, impl Chain<S::Item, Out = Event<T>> + use<S, C, T, F>, T>
     where
         F: Fn(&T) -> Timestamp + Send + Sync + 'static,
     {
@@ -182,6 +182,82 @@ where
                     }
                 });
         Stream::with_decoder(self.flow, operators, self.decoder.behind())
+    }
+
+    /// Joins each item with the row of a table that `key` leads to. Items without one are dropped. The table is the same in
+    /// all instances of the operator, and the program can [load](Table::load) it anew while the flow runs.
+    ///
+    /// ```
+    /// use millstream::flow::Table;
+    /// use millstream::{Flow, Node};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let orders = node.topic("orders").json::<(String, u64)>().create()?;
+    /// let order = |item: &str, count| (item.to_owned(), count);
+    /// orders.send([order("tea", 2), order("air", 9), order("milk", 3)])?;
+    /// let prices = Table::new([("tea".to_owned(), 4), ("milk".to_owned(), 1)]);
+    ///
+    /// let bills = node.topic("bills").json::<u64>();
+    /// Flow::new("bills")
+    ///     .read(orders.until_now())
+    ///     .lookup(&prices, |(item, _)| item.clone(), |(_, count), price| count * price)
+    ///     .write(bills.clone())
+    ///     .run()?;
+    /// assert_eq!(bills.read_all()?, [8, 3]);
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    pub fn lookup<K, V, U, F, G>(
+        self,
+        table: &Table<K, V>,
+        key: F,
+        function: G,
+    ) -> Stream<I, impl Chain<I::Item, Out = Event<U>> + use<I, C, T, K, V, U, F, G>, U>
+    where
+        K: Hash + Eq + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+        F: Fn(&T) -> K + Send + Sync + 'static,
+        G: Fn(&T, &V) -> U + Send + Sync + 'static,
+        U: Debug + 'static,
+    {
+        let operators = self.operators.join(
+            table,
+            move |event: &Event<T>| key(&event.item),
+            move |event: &Event<T>, row: &V| Event {
+                time: event.time,
+                key: event.key.clone(),
+                item: function(&event.item, row),
+            },
+        );
+        Stream::with_decoder(self.flow, operators, self.decoder.behind())
+    }
+
+    /// Hides the types of the operators so far, so that a function can return the stream as a [`Pipeline`]. The operators behind
+    /// the box are still in the same stage. The price is a copy of each item and a virtual call for each batch of them: see
+    /// [`millstream_flow::Operators::boxed`].
+    ///
+    /// ```
+    /// use millstream::{Flow, Node, Pipeline};
+    ///
+    /// fn words(lines: Pipeline<String>) -> Pipeline<String> {
+    ///     lines.flat_map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>()).boxed()
+    /// }
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let lines = node.topic("lines").text().create()?;
+    /// lines.send(["a pear", "an apple"])?;
+    /// let topic = node.topic("words").text();
+    /// let lines = Flow::new("words").read(lines.until_now()).boxed();
+    /// words(lines).write(topic.clone()).run()?;
+    /// assert_eq!(topic.read_all()?, ["a", "pear", "an", "apple"]);
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    pub fn boxed(self) -> Pipeline<T>
+    where
+        T: Clone + Send,
+    {
+        Stream::with_decoder(self.flow, self.operators.boxed(), self.decoder.behind())
     }
 
     /// Gives each item to `N` streams: for several computations over the same items. `N` is at least 1; else the flow does not
