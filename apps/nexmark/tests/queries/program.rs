@@ -6,9 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use millstream::{Error, Node};
-use millstream_nexmark::QUERIES;
+use millstream_nexmark::{Event, EventGenerator, QUERIES, START};
 use millstream_testing::start;
 use serde_json::Value;
+
+use super::{EVENTS, GENERATOR, answers};
 
 /// The longest time that one run may take.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -70,6 +72,39 @@ fn ranks_generate_each_event_once() -> Result<(), Error> {
     assert_eq!(different, events);
     let is_person = |event: &&String| event.starts_with("{\"Person\"");
     assert_eq!(events.iter().filter(is_person).count(), 21);
+    Ok(())
+}
+
+/// Answers a query by a plain computation.
+type Answer = fn(&[Event]) -> Vec<Value>;
+
+#[test]
+fn two_ranks_compute_windows_joins_and_changes() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let generator = EventGenerator {
+        start: START,
+        ..GENERATOR
+    };
+    let events = super::events(generator);
+    let (count, rate) = (EVENTS.to_string(), generator.rate.to_string());
+    let seed = generator.seed.to_string();
+    let of_events = ["--events", &count, "--rate", &rate, "--seed", &seed];
+    let queries: [(&str, Answer); 3] = [
+        ("q4", answers::q4),
+        ("q5", answers::q5),
+        ("q8", answers::q8),
+    ];
+    for (query, answer) in queries {
+        let mut options = vec!["--query", query, "--ranks", "2", "--sources", "2"];
+        options.extend(of_events);
+        assert_eq!(run(dir.path(), &options)?, (true, String::new()));
+        let node = Node::embedded(dir.path())?;
+        let mut found = super::records(&node, &format!("nexmark.{query}"))?;
+        if query == "q4" {
+            found = super::folded(found);
+        }
+        assert_eq!(super::sorted(found), super::sorted(answer(&events)));
+    }
     Ok(())
 }
 
