@@ -31,8 +31,8 @@ where
     /// several.
     ///
     /// The first windows of a key have fewer items than `size` where `slide` is smaller: [`CountWindow::events`] is their
-    /// number. Items behind the last end of a window give no result at the end of a bounded input: the state has them, and a
-    /// flow that resumes with more input continues.
+    /// number. Items behind the last end of a window give no result at the end of a bounded input: the state has them. A flow that
+    /// is stopped goes on with them when it resumes.
     ///
     /// Items of a key count in the order in which they arrive: those of one source in the source's order, those of several in
     /// any. This needs [`Order::Kept`]; [`run`](Flow::run) fails otherwise, and if a size is 0.
