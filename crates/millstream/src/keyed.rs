@@ -61,7 +61,7 @@ where
 }
 
 /// An aggregate over the items of events.
-pub struct OfItem<A>(A);
+pub struct OfItem<A>(pub(crate) A);
 
 impl<A: Combine> Combine for OfItem<A> {
     type State = A::State;
@@ -88,7 +88,7 @@ impl<T, A: Aggregate<T>> Aggregate<Event<T>> for OfItem<A> {
 }
 
 /// The row of operators in which the results of windows come.
-type Results<K, O> = RingInput<WindowResult<K, O>>;
+pub(crate) type Results<K, O> = RingInput<WindowResult<K, O>>;
 
 impl<I, C, T, K, F> Keyed<I, C, T, F>
 where

@@ -44,6 +44,7 @@ mod event;
 mod flow_builder;
 mod keyed;
 mod node;
+mod other_windows;
 mod process;
 mod running;
 mod stream;
@@ -64,6 +65,7 @@ pub use time::{millis, out_of_order, secs, session, sliding, tumbling};
 pub use topic::Topic;
 
 pub use millstream_base::Timestamp;
+pub use millstream_flow::CountWindow;
 pub use millstream_flow::changes::{RowChange, Within};
 
 pub use millstream_base as base;
