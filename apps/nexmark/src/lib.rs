@@ -1,7 +1,7 @@
 //! The Nexmark benchmark: queries over the persons, auctions and bids of an auction house.
 //!
-//! [`QUERIES`] are the queries q0 to q22 without q6, which Flink does not have either, and q12. The program `nexmark` runs one of
-//! them over a topic or over generated events. A result is a list of the columns that the documentation of its query names,
+//! [`QUERIES`] are the queries q0 to q22 except q6, which Flink does not have either. The program `nexmark` runs one of them
+//! over a topic or over generated events. A result is a list of the columns that the documentation of its query names,
 //! in the topic `nexmark.<query>`. Some are [changes](millstream::RowChange) of rows.
 
 mod calendar;

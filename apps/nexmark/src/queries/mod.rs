@@ -25,7 +25,7 @@ const fn query(name: &'static str, about: &'static str, build: fn(&Query) -> Flo
 }
 
 /// All queries, and `events`, which is none: it writes all events to a topic, from which queries can read them.
-pub const QUERIES: [Definition; 22] = [
+pub const QUERIES: [Definition; 23] = [
     query(
         "events",
         "All events, as `--topic` reads them",
@@ -58,6 +58,11 @@ pub const QUERIES: [Definition; 22] = [
     query("q9", "Each auction with its highest bid", joins::q9),
     query("q10", "Each bid, in partitions by its minute", bids::q10),
     query("q11", "The bids of each bidder in sessions", windows::q11),
+    query(
+        "q12",
+        "The bids of each bidder in windows of the wall clock",
+        windows::q12,
+    ),
     query("q13", "Each bid with a row of a table", bids::q13),
     query(
         "q14",

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use millstream::flow::Value;
-use millstream::flow::windows::{Aggregate, All, fold};
+use millstream::flow::windows::{Aggregate, All, Count, fold};
 use millstream::{Flow, Timestamp, millis, secs, session, sliding, tumbling};
 
 use crate::event::{Bid, Event};
@@ -75,6 +75,16 @@ pub fn q11(query: &Query) -> Flow {
         .window(session(secs(10)))
         .count()
         .serve_as("sessions")
+        .map(|window| (window.key, window.value, window.start, window.end))
+        .write(query.results().json())
+}
+
+/// The bids of each bidder in windows of ten seconds of the wall clock: bidder, number of bids, begin, end.
+pub fn q12(query: &Query) -> Flow {
+    query
+        .bids()
+        .key_by(|bid| bid.bidder)
+        .clock_windows("bids", tumbling(secs(10)), Count)
         .map(|window| (window.key, window.value, window.start, window.end))
         .write(query.results().json())
 }

@@ -208,6 +208,15 @@ pub fn q11(events: &[Event]) -> Vec<Value> {
     rows
 }
 
+/// The bids of each bidder in all windows together, since the wall clock decides the windows.
+pub fn q12(events: &[Event]) -> Vec<Value> {
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for bid in bids(events) {
+        *counts.entry(bid.bidder).or_default() += 1;
+    }
+    counts.into_iter().map(row).collect()
+}
+
 pub fn q13(events: &[Event]) -> Vec<Value> {
     let mut rows = Vec::new();
     for bid in bids(events) {

@@ -7,6 +7,7 @@ mod lengths;
 mod program;
 mod reference;
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::num::{NonZeroU64, NonZeroUsize};
 
@@ -201,6 +202,22 @@ fn q10_writes_each_bid_with_its_minute_as_the_key() -> Result<(), Error> {
 #[test]
 fn q11_counts_the_bids_of_sessions() -> Result<(), Error> {
     check("q11", answers::q11, same)
+}
+
+#[test]
+fn q12_counts_bids_in_windows_of_the_wall_clock() -> Result<(), Error> {
+    check("q12", answers::q12, |windows| {
+        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+        for window in windows {
+            let [bidder, count, start, end] = [0, 1, 2, 3].map(|it| window[it].as_u64().unwrap());
+            assert!(
+                start.is_multiple_of(10_000) && end == start + 10_000,
+                "{window}"
+            );
+            *counts.entry(bidder).or_default() += count;
+        }
+        counts.into_iter().map(|sum| json!(sum)).collect()
+    })
 }
 
 #[test]
