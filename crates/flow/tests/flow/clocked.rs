@@ -193,7 +193,7 @@ fn a_session_goes_on_while_the_clock_is_set_back() {
     assert_eq!(world.found().len(), 2);
 }
 
-/// Whatever the windows, no item is lost, and those that count each item once still do.
+/// No item is lost with windows of any kind, and those that count each item once still do.
 #[test]
 fn open_windows_go_on_as_windows_of_another_size_or_kind() {
     let kinds = [

@@ -15,7 +15,7 @@ use crate::changes::Kept;
 use crate::checkpoints::MemoryStore;
 use crate::support::run_or_die;
 
-const ITEMS: u64 = 6_000;
+const ITEMS: u64 = 2_000;
 const KEYS: u64 = 50;
 
 /// The windows, and the number of them that each item is in.
@@ -38,7 +38,7 @@ fn start(
     let channels = kinds().map(|(name, ..)| flow.channel(&format!("of {name}")));
     let source = Generator::new(|number| {
         // Slow enough to be interrupted.
-        if number % 64 == 0 {
+        if number % 16 == 0 {
             thread::sleep(Duration::from_micros(500));
         }
         number
@@ -80,8 +80,8 @@ fn check<S: Checkpoints>(store: &Arc<S>, count: u32) {
 
 #[test]
 fn each_item_is_in_its_windows_once_although_ranks_die() {
-    for count in [1, 2, 4] {
+    for count in [1, 4] {
         check(&Arc::new(LogStore::default()), count);
     }
-    check(&Arc::new(MemoryStore::default()), 3);
+    check(&Arc::new(MemoryStore::default()), 2);
 }

@@ -14,7 +14,7 @@ use crate::checkpoints::MemoryStore;
 use crate::support::run_or_die;
 
 const SOURCES: u64 = 2;
-const ITEMS: usize = 4_000;
+const ITEMS: usize = 2_000;
 
 fn of_rank(rank: u32) -> Vec<Vec<Item>> {
     let sources = 0..SOURCES;
@@ -48,14 +48,14 @@ fn check_resumed<S: Checkpoints>(store: &Arc<S>, ranks: u32) {
 
 #[test]
 fn windows_resume_from_whole_checkpoints_with_exact_results() {
-    for ranks in [1, 3] {
+    for ranks in [1, 2] {
         check_resumed(&Arc::new(MemoryStore::default()), ranks);
     }
 }
 
 #[test]
 fn windows_resume_from_changelogs_with_exact_results() {
-    for ranks in [1, 2, 4] {
+    for ranks in [1, 4] {
         check_resumed(&Arc::new(LogStore::default()), ranks);
     }
 }
