@@ -30,6 +30,9 @@ pub struct BrokerConfig {
     pub answers_bytes_max: usize,
     /// Connections at the same time; further ones are closed at once.
     pub connections_max: usize,
+    /// Connections over the `connection_creation_rate` of their address that are held at the same
+    /// time, before they are closed; further ones are closed at once.
+    pub held_connections_max: usize,
     /// The broker closes a connection that is silent for this long.
     pub idle_max: Duration,
     /// The broker closes a connection that takes nothing of an answer for this long, so that it
@@ -68,6 +71,7 @@ impl BrokerConfig {
             requests_bytes_max: 512 << 20,
             answers_bytes_max: 256 << 20,
             connections_max: 20_000,
+            held_connections_max: 1_000,
             idle_max: Duration::from_secs(600),
             write_stall_max: Duration::from_secs(30),
             read_stall_max: Duration::from_secs(30),

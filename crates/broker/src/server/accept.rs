@@ -19,10 +19,6 @@ use crate::security::{AuditAction, AuditEvent, Identity, Tls, handshake_failure,
 /// The wait after a failed accept, for lack of file descriptors for example.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// The most connections over the quota of their address that are held at once, before they are
-/// closed; further ones are closed at once.
-const HELD_MAX: usize = 1_000;
-
 /// The most time for a TLS handshake.
 const TLS_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
@@ -61,7 +57,7 @@ impl Served {
 pub struct Shared {
     /// Room for connections.
     room: Arc<Semaphore>,
-    /// Room for connections over the quota of their address, see [`HELD_MAX`].
+    /// Room for connections over the quota of their address.
     room_to_hold: Arc<Semaphore>,
     broker: Arc<Broker>,
     /// Becomes `true` when the broker ends.
@@ -73,7 +69,7 @@ impl Shared {
     pub fn new(broker: Arc<Broker>, stop: watch::Receiver<bool>) -> Shared {
         Shared {
             room: Arc::new(Semaphore::new(broker.config().connections_max)),
-            room_to_hold: Arc::new(Semaphore::new(HELD_MAX)),
+            room_to_hold: Arc::new(Semaphore::new(broker.config().held_connections_max)),
             broker,
             stop,
         }

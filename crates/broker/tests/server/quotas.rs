@@ -383,21 +383,21 @@ fn a_connection_over_the_rate_is_held_before_it_is_closed() {
     assert!(started.elapsed() >= Duration::from_millis(990));
 }
 
-/// The broker's bound on connections over the rate that it holds at once.
-const HELD_MAX: usize = 1_000;
-
 /// Each held connection takes a file descriptor, so a flood of them must not hold more than the
 /// bound.
 #[test]
 fn connections_beyond_the_bound_on_held_ones_are_closed_at_once() {
     let clock = SimClock::new(Timestamp(1));
-    let node = Node::simulated(Arc::new(SystemDisk), Arc::new(clock));
+    let held_max = 3;
+    let node = Node::simulated_with(Arc::new(SystemDisk), Arc::new(clock), |config| {
+        config.held_connections_max = held_max;
+    });
     let limited = [("ip", Some("127.0.0.2"))];
     assert_eq!(set(&mut node.connect(), &limited, CONNECTED, Some(1.0)), 0);
     assert_eq!(served(&node, 2, 10), 10);
-    // On a busy machine the first connections may be closed before the last ones are open.
+    // On a busy machine the first connections may be closed before the last one is open.
     wait_until("the last connection is closed before the others", || {
-        let mut held: Vec<Connection> = (0..HELD_MAX)
+        let mut held: Vec<Connection> = (0..held_max)
             .map(|_| connect_from(&node, [127, 0, 0, 2]))
             .collect();
         let mut beyond = connect_from(&node, [127, 0, 0, 2]);

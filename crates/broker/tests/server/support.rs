@@ -125,13 +125,23 @@ impl Node {
 
     /// Starts a server on a simulated disk, or with a simulated clock.
     pub fn simulated(disk: Arc<dyn Disk>, clock: Arc<dyn Clock>) -> Node {
+        Node::simulated_with(disk, clock, |_| {})
+    }
+
+    /// Starts a server on a simulated disk, or with a simulated clock, with other settings than
+    /// the defaults.
+    pub fn simulated_with(
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        change: impl FnOnce(&mut BrokerConfig),
+    ) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let log_config = LogConfig {
             journal_file: ByteSize(4 << 20),
             ..LogConfig::with_pool(dir.path(), ByteSize(64 << 20))
         };
         let log = Log::open_on(log_config, disk, clock, Arc::new(SystemRandom)).unwrap();
-        Node::of_log(Turn::shared(), dir, log, |_| {}, |_| {})
+        Node::of_log(Turn::shared(), dir, log, |_| {}, change)
     }
 
     fn of_log(
