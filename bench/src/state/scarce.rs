@@ -44,7 +44,7 @@ const MEMORY_MIN: u64 = 256 << 20;
 const TARGET: f64 = 1.0;
 
 /// The state is filled within this time.
-const FILL_MAX: Duration = Duration::from_secs(300);
+const FILL_MAX: Duration = Duration::from_secs(900);
 
 /// How often each side is measured: a round takes long.
 const ROUNDS: usize = 3;
