@@ -54,6 +54,30 @@ pub enum FlowError {
         /// The join.
         join: String,
     },
+    /// Two streams that were connected, of different flows.
+    #[error(
+        "flow \"{flow}\": \"{operator}\" connects two streams of different flows; read both in the same flow"
+    )]
+    ForeignStream {
+        /// The flow.
+        flow: String,
+        /// The operator.
+        operator: String,
+    },
+    /// A join by event time whose interval ends before it begins.
+    #[error(
+        "flow \"{flow}\": the interval of \"{operator}\" begins at {lower} ms and ends before that, at {upper} ms; name the smaller bound first"
+    )]
+    JoinInterval {
+        /// The flow.
+        flow: String,
+        /// The join.
+        operator: String,
+        /// Its first bound, in milliseconds.
+        lower: i64,
+        /// Its second bound, in milliseconds.
+        upper: i64,
+    },
     /// A channel that is not written, or not read by one stage.
     #[error(
         "flow \"{flow}\": channel \"{channel}\" has {writers} stages that write to it and {readers} that read it; it needs at least one that writes and exactly one that reads"

@@ -123,6 +123,11 @@ impl Flow {
         mem::replace(&mut *self.plan(), rest)
     }
 
+    /// Whether it is another handle of the same graph.
+    pub(super) fn is_same(&self, other: &Flow) -> bool {
+        Arc::ptr_eq(&self.plan, &other.plan)
+    }
+
     /// Locks the plan until the end of the statement. User code never runs under this lock.
     pub(crate) fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock()

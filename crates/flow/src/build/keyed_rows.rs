@@ -95,6 +95,28 @@ where
     }
 }
 
+impl<I, C, T, K, F> Keyed<I, C, F>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = T>,
+    T: Message + Clone + Debug,
+    K: Key,
+    F: Fn(&T) -> K + Send + Sync + 'static,
+{
+    /// Takes each item as an insert of a row, for operators over change streams that have no use for plain items, such as
+    /// [`connect`](KeyedRows::connect).
+    pub fn inserts(
+        self,
+    ) -> KeyedRows<I, impl Chain<I::Item, Out = RowChange<T>> + use<I, C, T, K, F>, F> {
+        KeyedRows {
+            operators: self
+                .operators
+                .map(|item: &T| RowChange::Insert(item.clone())),
+            key: self.key,
+        }
+    }
+}
+
 impl<I, C, R, K, F> KeyedRows<I, C, F>
 where
     I: Entry,
@@ -143,7 +165,7 @@ where
             })
     }
 
-    fn keyed(self) -> Keyed<I, C, impl Fn(&RowChange<R>) -> K + Send + Sync + 'static> {
+    pub(super) fn keyed(self) -> Keyed<I, C, impl Fn(&RowChange<R>) -> K + Send + Sync + 'static> {
         let key = self.key;
         self.operators
             .key_by(move |change: &RowChange<R>| key(change.row()))

@@ -7,10 +7,12 @@ use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::build::keyed::Keyed;
 use crate::build::operators::Operators;
+use crate::build::values::Owned;
 use crate::error::FlowError;
 use crate::ranks::message::Message;
 use crate::stage::chain::{Chain, Emit, Same};
 use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::steps::Steps;
 use crate::stage::ends::to_process::{ProcessTime, Release, ToProcess};
 use crate::stage::ring_input::RingInput;
 use crate::state::element::Element;
@@ -27,7 +29,12 @@ impl Flow {
     }
 
     /// Reserves timers for the operator `name`, or notes the fault.
-    fn reserve_timers<K: Key, T: Key>(&self, name: &str, timers: &Timers<K, T>, partitions: usize) {
+    pub(super) fn reserve_timers<K: Key, T: Key>(
+        &self,
+        name: &str,
+        timers: &Timers<K, T>,
+        partitions: usize,
+    ) {
         let why = match timers.reserve() {
             false => "its timers belong to another operator; add timers of its own",
             true if timers.values.tables().len() != partitions => {
@@ -208,14 +215,78 @@ where
             + Sync
             + 'static,
     {
-        let flow = self.operators.flow.clone();
+        let flow = &self.operators.flow;
         let partitions = flow.partitions_of(name, state);
         flow.reserve_timers(name, timers, partitions);
+        let owned = self.exchange(name, partitions, T::clone);
+        owned.process(name, state, timers, on_item, on_timer)
+    }
+}
+
+impl<K: Key, T: Message + Clone> Owned<K, T> {
+    /// Ends the stage in a [`process`](Keyed::process), for which the timers were reserved.
+    pub(super) fn process<S, U, O, G, H>(
+        self,
+        name: &str,
+        state: &S,
+        timers: &Timers<K, U>,
+        on_item: G,
+        on_timer: H,
+    ) -> Operators<RingInput<O>, Same>
+    where
+        S: Element<K>,
+        U: Key,
+        O: Clone + Send + 'static,
+        G: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, U>, &T, &mut Emit<'_, O>)
+            + Send
+            + Sync
+            + 'static,
+        H: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, U>, &Fired<U>, &mut Emit<'_, O>)
+            + Send
+            + Sync
+            + 'static,
+    {
+        let on_item = move |key: &K,
+                            content: S::Content<'_>,
+                            timers: &mut TimersOf<'_, K, U>,
+                            item: &T,
+                            _: &mut Steps<()>,
+                            emit: &mut Emit<'_, O>| {
+            on_item(key, content, timers, item, emit);
+        };
+        self.process_in_steps(name, state, timers, on_item, on_timer, false)
+    }
+
+    /// As [`process`](Self::process). The function of items may stop within an item when results have no more room: see
+    /// [`Steps`]. Without watermarks, where the operator needs them, the flow does not begin.
+    pub(super) fn process_in_steps<S, U, O, P, G, H>(
+        self,
+        name: &str,
+        state: &S,
+        timers: &Timers<K, U>,
+        on_item: G,
+        on_timer: H,
+        needs_watermarks: bool,
+    ) -> Operators<RingInput<O>, Same>
+    where
+        S: Element<K>,
+        U: Key,
+        O: Clone + Send + 'static,
+        P: Send + 'static,
+        G: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, U>, &T, &mut Steps<P>, &mut Emit<'_, O>)
+            + Send
+            + Sync
+            + 'static,
+        H: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, U>, &Fired<U>, &mut Emit<'_, O>)
+            + Send
+            + Sync
+            + 'static,
+    {
+        let flow = self.flow.clone();
         let results_name = format!("{name}/results");
         let results = flow.channel(&results_name);
         let channels = [results.clone()];
-        let owned = self.exchange(name, partitions, T::clone);
-        let label = owned.label("process");
+        let label = self.label("process");
         let functions = Arc::new((on_item, on_timer));
         let plan = flow.plan();
         let doorbell = Arc::clone(&plan.graph.doorbell);
@@ -224,8 +295,8 @@ where
         drop(plan);
         let clock = &flow.settings.clock;
         let tables = timers.values.tables().len();
-        let mut indexes = 0..partitions;
-        let ended = owned.end(&[&results.state], |writing| {
+        let mut indexes = 0..self.inputs.len();
+        let ended = self.end(&[&results.state], |writing| {
             let index = indexes.next().expect("each partition has an instance");
             // They differ where the flow has a fault, and does not run.
             let timers = timers.table(index.min(tables - 1));
@@ -241,7 +312,9 @@ where
                     Arc::clone(&stopping),
                     Arc::clone(&pause),
                 ),
+                needs_watermarks,
                 missing: None,
+                steps: Steps::default(),
                 release: Release::default(),
                 stamp: 0,
             }

@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use millstream_ring::Ring;
+
 use crate::build::entry::Entry;
 use crate::build::flow::Flow;
 use crate::build::keyed::Keyed;
@@ -11,8 +13,10 @@ use crate::build::operators::Operators;
 use crate::ranks::message::Message;
 use crate::ranks::owners::KeyOwners;
 use crate::stage::chain::{Chain, Emit, Same};
+use crate::stage::channel::ChannelState;
 use crate::stage::ends::keyed_item::{KeyedItem, ToKeyOwner};
 use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::steps::Steps;
 use crate::stage::ends::to_owner::ToOwner;
 use crate::stage::ends::to_ranks::ToRanks;
 use crate::stage::ends::to_rings::ToRings;
@@ -111,23 +115,9 @@ where
         O: Clone + Send + 'static,
         G: Fn(&K, E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
     {
-        let results_name = format!("{name}/results");
-        let results = self.operators.flow.channel(&results_name);
-        let channels = [results.clone()];
         let partitions = self.operators.flow.partitions_of(name, element);
         let owned = self.exchange(name, partitions, T::clone);
-        let label = owned.label("update");
-        let function = Arc::new(function);
-        let mut indexes = 0..partitions;
-        let flow = owned.end(&[&results.state], |writing| ToValues {
-            element: element.clone(),
-            tables: element.partition(indexes.next().expect("each partition has an instance")),
-            function: Arc::clone(&function),
-            label: label.clone(),
-            outbox: Some(Outbox::of_channels(writing, &channels)),
-            missing: None,
-        });
-        flow.stage(&results_name, &results)
+        owned.update(name, element, function)
     }
 
     /// Ends the graph in values: `step` adds each item to the value of the item's key, which begins as the default. Else
@@ -192,10 +182,13 @@ where
         let partitions = values.tables().len();
         let owned = self.exchange(name, partitions, content);
         let label = owned.label(kind);
-        let function =
-            move |_: &K, value: &mut Option<V>, item: &M, _: &mut Emit<'_, Infallible>| {
-                step(value.get_or_insert_default(), item);
-            };
+        let function = move |_: &K,
+                             value: &mut Option<V>,
+                             item: &M,
+                             _: &mut Steps<()>,
+                             _: &mut Emit<'_, Infallible>| {
+            step(value.get_or_insert_default(), item);
+        };
         let function = Arc::new(function);
         let mut indexes = 0..partitions;
         owned.end(&[], |_| ToValues {
@@ -205,6 +198,7 @@ where
             label: label.clone(),
             outbox: None,
             missing: None,
+            steps: Steps::default(),
         })
     }
 
@@ -214,17 +208,28 @@ where
         name: &str,
         partitions: usize,
         content: impl Fn(&T) -> M + Clone + Send + 'static,
-    ) -> Operators<RingInput<KeyedItem<K, M>>, Same> {
+    ) -> Owned<K, M> {
+        let partitions = Partitions::new(&self.operators.flow, name, partitions);
+        let flow = self.end_in_partitions(name, &partitions, content);
+        partitions.begin(&flow, name)
+    }
+
+    /// Ends the stage in an exchange. The channel to other ranks is named `exchange`.
+    pub(super) fn end_in_partitions<M: Message + Clone>(
+        self,
+        exchange: &str,
+        Partitions { rings, channel }: &Partitions<K, M>,
+        content: impl Fn(&T) -> M + Clone + Send + 'static,
+    ) -> Flow {
         let Keyed {
             mut operators, key, ..
         } = self;
-        let (rings, channel) = operators.flow.rings::<KeyedItem<K, M>>(name, partitions);
-        let exchange_ends = operators.exchange_ends::<KeyedItem<K, M>>(name);
-        let owners = KeyOwners::new(exchange_ends.ranks, partitions);
+        let exchange_ends = operators.exchange_ends::<KeyedItem<K, M>>(exchange);
+        let owners = KeyOwners::new(exchange_ends.ranks, rings.len());
         let label = operators.label("key_by");
         let key = Arc::new(key);
-        let flow = operators.end(&[&channel], |writing| {
-            let local = Outbox::of_rings(writing, &rings, &channel);
+        let flow = operators.end(&[channel], |writing| {
+            let local = Outbox::of_rings(writing, rings, channel);
             let router = ToKeyOwner {
                 owners: owners.clone(),
                 key: Arc::clone(&key),
@@ -234,19 +239,95 @@ where
             ToRanks::new(exchange_ends.exchange(local, writing), router)
         });
         if let Some(received) = exchange_ends.received {
-            flow.receive(&format!("{name}/received"), received)
-                .end(&[&channel], |writing| ToRings {
-                    outbox: Outbox::of_rings(writing, &rings, &channel),
+            flow.receive(&format!("{exchange}/received"), received)
+                .end(&[channel], |writing| ToRings {
+                    outbox: Outbox::of_rings(writing, rings, channel),
                     partitioner: ToOwner {
                         owners: owners.clone(),
                         label: label.clone(),
                     },
                 });
         }
+        flow
+    }
+}
+
+/// The rings in which the items of all instances and ranks meet whose keys this rank owns: one for each partition of keys.
+pub(super) struct Partitions<K, M> {
+    rings: Vec<Arc<Ring<KeyedItem<K, M>>>>,
+    channel: Arc<ChannelState>,
+}
+
+/// A stage with an instance for each partition of keys.
+pub(super) type Owned<K, M> = Operators<RingInput<KeyedItem<K, M>>, Same>;
+
+impl<K: Key, M: Message + Clone> Partitions<K, M> {
+    pub fn new(flow: &Flow, name: &str, count: usize) -> Self {
+        let (rings, channel) = flow.rings(name, count);
+        Partitions { rings, channel }
+    }
+
+    /// Begins the stage that reads them.
+    pub fn begin(&self, flow: &Flow, name: &str) -> Owned<K, M> {
+        let Partitions { rings, channel } = self;
         let inputs = rings.iter().enumerate();
-        let inputs = inputs.map(|(index, ring)| RingInput::new(ring, &channel, index));
-        let mut owned = Operators::begin(&flow, name, Some(Arc::clone(&channel)), inputs.collect());
+        let inputs = inputs.map(|(index, ring)| RingInput::new(ring, channel, index));
+        let mut owned = Operators::begin(flow, name, Some(Arc::clone(channel)), inputs.collect());
         owned.is_shared = false;
         owned
+    }
+}
+
+impl<K: Key, T: Message + Clone> Owned<K, T> {
+    /// Ends the stage in an [`update`](Keyed::update).
+    pub(super) fn update<E, O, G>(
+        self,
+        name: &str,
+        element: &E,
+        function: G,
+    ) -> Operators<RingInput<O>, Same>
+    where
+        E: Element<K>,
+        O: Clone + Send + 'static,
+        G: Fn(&K, E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+    {
+        self.update_in_steps::<_, _, (), _>(
+            name,
+            element,
+            move |key: &K, content, item, _, emit| {
+                function(key, content, item, emit);
+            },
+        )
+    }
+
+    /// As [`update`](Self::update). The function may stop within an item when results have no more room: see [`Steps`].
+    pub(super) fn update_in_steps<E, O, P, G>(
+        self,
+        name: &str,
+        element: &E,
+        function: G,
+    ) -> Operators<RingInput<O>, Same>
+    where
+        E: Element<K>,
+        O: Clone + Send + 'static,
+        P: Send + 'static,
+        G: Fn(&K, E::Content<'_>, &T, &mut Steps<P>, &mut Emit<'_, O>) + Send + Sync + 'static,
+    {
+        let results_name = format!("{name}/results");
+        let results = self.flow.channel(&results_name);
+        let channels = [results.clone()];
+        let label = self.label("update");
+        let function = Arc::new(function);
+        let mut indexes = 0..self.inputs.len();
+        let flow = self.end(&[&results.state], |writing| ToValues {
+            element: element.clone(),
+            tables: element.partition(indexes.next().expect("each partition has an instance")),
+            function: Arc::clone(&function),
+            label: label.clone(),
+            outbox: Some(Outbox::of_channels(writing, &channels)),
+            missing: None,
+            steps: Steps::default(),
+        });
+        flow.stage(&results_name, &results)
     }
 }

@@ -26,7 +26,7 @@ impl Unmatched {
 
     /// Counts one, and logs a warning about the first.
     #[cold]
-    pub(super) fn add(&self) {
+    pub(crate) fn add(&self) {
         *self.count.lock() += 1;
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             let operator = &self.operator;

@@ -1,7 +1,7 @@
 //! Change streams: applied in order, the changes that an operator emits give the answer of a plain model.
 
 mod items;
-mod model;
+pub mod model;
 mod resumed;
 mod trouble;
 

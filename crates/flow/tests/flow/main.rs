@@ -34,6 +34,7 @@ mod shapes;
 mod sizes;
 mod skew;
 mod sleeps;
+mod stream_joins;
 mod support;
 mod top;
 mod tuples;

@@ -19,6 +19,8 @@ use crate::stage::attempt::Attempt;
 use crate::stage::chain::Emit;
 use crate::stage::ends::keyed_item::KeyedItem;
 use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::steps::Steps;
+use crate::stage::ends::wanted::{WANTED_MAX, Wanted, is_at_hand};
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::state::element::Element;
@@ -32,14 +34,11 @@ use crate::windows::Key;
 /// The most timers of each domain that fire in one step, so that other stages are not delayed.
 const FIRED_AT_ONCE: usize = 64;
 
-/// The most keys that are wanted at once: the first missing one, and some of those behind it.
-const WANTED_MAX: usize = 1024;
-
 /// A stage looks at the wall clock again after this time, however far its next timer is.
 const ALARM_MAX: Duration = Duration::from_secs(3600);
 
 /// The end in one partition of a state element, or of several, and of its timers.
-pub struct ToProcess<K: Key, S: Element<K>, T: Key, O, G, H> {
+pub struct ToProcess<K: Key, S: Element<K>, T: Key, O, P, G, H> {
     pub state: S,
     /// The content of the keys, and their timers.
     pub tables: (S::Partition, SharedTable<TimerKey<K, T>, bool>),
@@ -48,8 +47,11 @@ pub struct ToProcess<K: Key, S: Element<K>, T: Key, O, G, H> {
     pub label: Label,
     pub outbox: Outbox<O>,
     pub time: ProcessTime,
+    /// Whether all sources that lead here have to emit watermarks, since the operator has no use without event time.
+    pub needs_watermarks: bool,
     /// The key at which items or timers have stopped, since its content was not in memory.
     pub missing: Option<K>,
+    pub steps: Steps<P>,
     pub release: Release,
     /// When the newest item entered the flow.
     pub stamp: u64,
@@ -142,12 +144,13 @@ pub struct Release {
     has_progress: bool,
 }
 
-impl<K, S, T, O, G, H> ToProcess<K, S, T, O, G, H>
+impl<K, S, T, O, P, G, H> ToProcess<K, S, T, O, P, G, H>
 where
     K: Key,
     S: Element<K>,
     T: Key,
     O: Clone + Send + 'static,
+    P: Send + 'static,
     G: Send + Sync + 'static,
     H: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &Fired<T>, &mut Emit<'_, O>)
         + Send
@@ -238,7 +241,7 @@ where
     }
 }
 
-impl<K: Key, S: Element<K>, T: Key, O, G, H> ToProcess<K, S, T, O, G, H> {
+impl<K: Key, S: Element<K>, T: Key, O, P, G, H> ToProcess<K, S, T, O, P, G, H> {
     /// Whether the content of the missing key is not in memory yet.
     fn is_missing(&mut self) -> bool {
         let is_missing = !self.is_at_hand();
@@ -250,25 +253,17 @@ impl<K: Key, S: Element<K>, T: Key, O, G, H> ToProcess<K, S, T, O, G, H> {
 
     /// Whether the content of the key at which items or timers have stopped is in memory.
     fn is_at_hand(&self) -> bool {
-        let Some(key) = &self.missing else {
-            return true;
-        };
-        let mut state = self.tables.0.lock_all();
-        let is_known = S::is_known(&state, key);
-        if !is_known {
-            // It may have been loaded, and evicted again.
-            S::want(&mut state, vec![key.clone()]);
-        }
-        is_known
+        is_at_hand::<K, S>(self.missing.as_ref(), &self.tables.0)
     }
 }
 
-impl<K, S, T, O, G, H> End for ToProcess<K, S, T, O, G, H>
+impl<K, S, T, O, P, G, H> End for ToProcess<K, S, T, O, P, G, H>
 where
     K: Key,
     S: Element<K>,
     T: Key,
     O: Clone + Send + 'static,
+    P: Send + 'static,
     G: Send + Sync + 'static,
     H: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &Fired<T>, &mut Emit<'_, O>)
         + Send
@@ -281,7 +276,7 @@ where
 
     /// Timers of the wall clock need none.
     fn needs_watermarks(&self) -> bool {
-        false
+        self.needs_watermarks
     }
 
     fn takes_events_in_turn(&self) -> bool {
@@ -290,7 +285,7 @@ where
 
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         Ok(match self.send() {
-            true => self.outbox.reserve(results),
+            true => self.steps.reserve(&mut self.outbox, results),
             false => None,
         })
     }
@@ -327,7 +322,7 @@ where
     }
 
     fn has_more(&self) -> bool {
-        self.release.is_open
+        self.release.is_open || self.steps.rest.is_some()
     }
 
     fn take_progress(&mut self) -> bool {
@@ -349,13 +344,14 @@ where
     }
 }
 
-impl<K, S, T, I, O, G, H> Terminal<KeyedItem<K, I>> for ToProcess<K, S, T, O, G, H>
+impl<K, S, T, I, O, P, G, H> Terminal<KeyedItem<K, I>> for ToProcess<K, S, T, O, P, G, H>
 where
     K: Key,
     S: Element<K>,
     T: Key,
     O: Clone + Send + 'static,
-    G: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &I, &mut Emit<'_, O>)
+    P: Send + 'static,
+    G: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &I, &mut Steps<P>, &mut Emit<'_, O>)
         + Send
         + Sync
         + 'static,
@@ -364,10 +360,9 @@ where
         + Sync
         + 'static,
 {
-    type Slice<'a> = ProcessSlice<'a, K, S, T, O, G>;
+    type Slice<'a> = ProcessSlice<'a, K, S, T, O, P, G>;
 
-    fn begin(&mut self) -> ProcessSlice<'_, K, S, T, O, G> {
-        self.missing = None;
+    fn begin(&mut self) -> ProcessSlice<'_, K, S, T, O, P, G> {
         let (state_tables, timer_table) = self.tables.lock_all();
         let watermark = self.time.watermark;
         ProcessSlice {
@@ -381,14 +376,14 @@ where
             label: &self.label,
             outbox: &mut self.outbox,
             is_stopped: false,
-            missing: &mut self.missing,
-            wanted: Vec::new(),
+            wanted: Wanted::begin(&mut self.missing),
+            steps: &mut self.steps,
         }
     }
 }
 
 /// Holds the partition's locks for the time of one slice.
-pub struct ProcessSlice<'a, K: Key, S: Element<K>, T: Key, O, G> {
+pub struct ProcessSlice<'a, K: Key, S: Element<K>, T: Key, O, P, G> {
     state: &'a S,
     state_tables: Locked<'a, S::Partition>,
     timer_table: MutexGuard<'a, TimerTable<K, T>>,
@@ -399,24 +394,24 @@ pub struct ProcessSlice<'a, K: Key, S: Element<K>, T: Key, O, G> {
     label: &'a Label,
     outbox: &'a mut Outbox<O>,
     is_stopped: bool,
-    missing: &'a mut Option<K>,
-    /// Keys that the loader has to read.
-    wanted: Vec<K>,
+    wanted: Wanted<'a, K>,
+    steps: &'a mut Steps<P>,
 }
 
-impl<K, S, T, I, O, G> Slice<KeyedItem<K, I>> for ProcessSlice<'_, K, S, T, O, G>
+impl<K, S, T, I, O, P, G> Slice<KeyedItem<K, I>> for ProcessSlice<'_, K, S, T, O, P, G>
 where
     K: Key,
     S: Element<K>,
     T: Key,
     O: Clone,
-    G: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &I, &mut Emit<'_, O>),
+    G: Fn(&K, S::Content<'_>, &mut TimersOf<'_, K, T>, &I, &mut Steps<P>, &mut Emit<'_, O>),
 {
     #[inline]
     fn take<A: Attempt>(&mut self, attempt: &A, item: &KeyedItem<K, I>) {
         let KeyedItem { key, content: item } = item;
         if self.is_stopped {
-            return self.want(attempt, key);
+            let tables = &self.state_tables;
+            return self.wanted.add::<S>(attempt, self.label, tables, key);
         }
         let mut timers = TimersOf {
             table: &mut *self.timer_table,
@@ -425,17 +420,19 @@ where
             clock: self.clock,
             watermark: self.watermark,
         };
-        let (tables, outbox) = (&mut self.state_tables, &mut *self.outbox);
+        let (tables, outbox, steps) = (&mut self.state_tables, &mut *self.outbox, &mut *self.steps);
         let called = attempt.change(self.label, || {
             self.state.change(tables, key, |content| {
                 let emit: &mut Emit<'_, O> = &mut |result| outbox.put(0, result.clone());
-                (self.on_item)(key, content, &mut timers, item, emit);
+                (self.on_item)(key, content, &mut timers, item, steps, emit);
             })
         });
         if called.is_none() {
-            self.is_stopped = true;
-            self.want(attempt, key);
+            let tables = &self.state_tables;
+            self.wanted.add::<S>(attempt, self.label, tables, key);
         }
+        // Otherwise the item comes again.
+        self.is_stopped = called.is_none() || self.steps.rest.is_some();
     }
 
     #[inline(always)]
@@ -444,22 +441,6 @@ where
     }
 
     fn end<A: Attempt>(&mut self, _: &A) {
-        if self.is_stopped {
-            S::want(&mut self.state_tables, mem::take(&mut self.wanted));
-        }
-    }
-}
-
-impl<K: Key, S: Element<K>, T: Key, O, G> ProcessSlice<'_, K, S, T, O, G> {
-    /// Notes that a key has to be read, if it is not known.
-    #[cold]
-    fn want<A: Attempt>(&mut self, attempt: &A, key: &K) {
-        // A panic of the key's code must not look like one of an item.
-        attempt.change(self.label, || {
-            if self.wanted.len() < WANTED_MAX && !S::is_known(&self.state_tables, key) {
-                self.missing.get_or_insert_with(|| key.clone());
-                self.wanted.push(key.clone());
-            }
-        });
+        self.wanted.load::<S>(&mut self.state_tables);
     }
 }

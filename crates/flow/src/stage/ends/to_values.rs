@@ -1,6 +1,5 @@
 //! Items that change the content of their keys in a state element.
 
-use std::mem;
 use std::sync::Arc;
 
 use crate::error::Failure;
@@ -8,6 +7,8 @@ use crate::stage::attempt::Attempt;
 use crate::stage::chain::Emit;
 use crate::stage::ends::keyed_item::KeyedItem;
 use crate::stage::ends::outbox::Outbox;
+use crate::stage::ends::steps::Steps;
+use crate::stage::ends::wanted::{Wanted, is_at_hand};
 use crate::stage::terminal::{End, InputEnd, Slice, Terminal};
 use crate::stage::user_code::Label;
 use crate::state::element::Element;
@@ -16,7 +17,7 @@ use crate::time::control_event::ControlEvent;
 use crate::windows::Key;
 
 /// The end in one partition of a state element, or of several, which may give results to the next stage.
-pub struct ToValues<K, E: Element<K>, O, F> {
+pub struct ToValues<K, E: Element<K>, O, P, F> {
     pub element: E,
     pub tables: E::Partition,
     pub function: Arc<F>,
@@ -25,36 +26,26 @@ pub struct ToValues<K, E: Element<K>, O, F> {
     pub outbox: Option<Outbox<O>>,
     /// The key at which the last slice stopped, since its value was not in memory.
     pub missing: Option<K>,
+    pub steps: Steps<P>,
 }
 
-/// The most keys that a stopped slice wants at once: its first missing one, and some of the items behind it.
-const WANTED_MAX: usize = 1024;
-
-impl<K, E, O, F> End for ToValues<K, E, O, F>
+impl<K, E, O, P, F> End for ToValues<K, E, O, P, F>
 where
     K: Key,
     E: Element<K>,
     O: Send + 'static,
+    P: Send + 'static,
     F: Send + Sync + 'static,
 {
     fn reserve(&mut self, results: usize) -> Result<Option<usize>, Failure> {
         Ok(match &mut self.outbox {
-            Some(outbox) => outbox.reserve(results),
+            Some(outbox) => self.steps.reserve(outbox, results),
             None => Some(results),
         })
     }
 
     fn can_go_on(&self) -> bool {
-        let Some(key) = &self.missing else {
-            return true;
-        };
-        let mut tables = self.tables.lock_all();
-        let is_known = E::is_known(&tables, key);
-        if !is_known {
-            // It may have been loaded, and evicted again.
-            E::want(&mut tables, vec![key.clone()]);
-        }
-        is_known
+        is_at_hand::<K, E>(self.missing.as_ref(), &self.tables)
     }
 
     fn waits_outside(&self) -> bool {
@@ -70,6 +61,10 @@ where
         Ok(outbox.map_or(0, |outbox| outbox.commit(stamp, event)))
     }
 
+    fn has_more(&self) -> bool {
+        self.steps.rest.is_some()
+    }
+
     fn take_progress(&mut self) -> bool {
         self.outbox.as_mut().is_some_and(Outbox::take_progress)
     }
@@ -80,17 +75,17 @@ where
     }
 }
 
-impl<K, E, T, O, F> Terminal<KeyedItem<K, T>> for ToValues<K, E, O, F>
+impl<K, E, T, O, P, F> Terminal<KeyedItem<K, T>> for ToValues<K, E, O, P, F>
 where
     K: Key,
     E: Element<K>,
     O: Clone + Send + 'static,
-    F: Fn(&K, E::Content<'_>, &T, &mut Emit<'_, O>) + Send + Sync + 'static,
+    P: Send + 'static,
+    F: Fn(&K, E::Content<'_>, &T, &mut Steps<P>, &mut Emit<'_, O>) + Send + Sync + 'static,
 {
-    type Slice<'a> = ValueSlice<'a, K, E, O, F>;
+    type Slice<'a> = ValueSlice<'a, K, E, O, P, F>;
 
-    fn begin(&mut self) -> ValueSlice<'_, K, E, O, F> {
-        self.missing = None;
+    fn begin(&mut self) -> ValueSlice<'_, K, E, O, P, F> {
         ValueSlice {
             element: &self.element,
             tables: self.tables.lock_all(),
@@ -98,42 +93,41 @@ where
             label: &self.label,
             outbox: self.outbox.as_mut(),
             is_stopped: false,
-            missing: &mut self.missing,
-            wanted: Vec::new(),
+            wanted: Wanted::begin(&mut self.missing),
+            steps: &mut self.steps,
         }
     }
 }
 
 /// Holds the partition's locks for the time of one slice.
-pub struct ValueSlice<'a, K, E: Element<K>, O, F> {
+pub struct ValueSlice<'a, K, E: Element<K>, O, P, F> {
     element: &'a E,
     tables: Locked<'a, E::Partition>,
     function: &'a F,
     label: &'a Label,
     outbox: Option<&'a mut Outbox<O>>,
     is_stopped: bool,
-    missing: &'a mut Option<K>,
-    /// Keys that the loader has to read.
-    wanted: Vec<K>,
+    wanted: Wanted<'a, K>,
+    steps: &'a mut Steps<P>,
 }
 
-impl<K, E, T, O, F> Slice<KeyedItem<K, T>> for ValueSlice<'_, K, E, O, F>
+impl<K, E, T, O, P, F> Slice<KeyedItem<K, T>> for ValueSlice<'_, K, E, O, P, F>
 where
     K: Key,
     E: Element<K>,
     O: Clone,
-    F: Fn(&K, E::Content<'_>, &T, &mut Emit<'_, O>),
+    F: Fn(&K, E::Content<'_>, &T, &mut Steps<P>, &mut Emit<'_, O>),
 {
     #[inline]
     fn take<A: Attempt>(&mut self, attempt: &A, item: &KeyedItem<K, T>) {
         let KeyedItem { key, content } = item;
         if self.is_stopped {
-            return self.want(attempt, key);
+            return self.wanted.add::<E>(attempt, self.label, &self.tables, key);
         }
-        let (tables, outbox) = (&mut self.tables, &mut self.outbox);
+        let (tables, outbox, steps) = (&mut self.tables, &mut self.outbox, &mut *self.steps);
         let updated = attempt.change(self.label, || {
             self.element.change(tables, key, |present| {
-                (self.function)(key, present, content, &mut |result| {
+                (self.function)(key, present, content, steps, &mut |result| {
                     if let Some(outbox) = outbox {
                         outbox.put(0, result.clone());
                     }
@@ -141,9 +135,10 @@ where
             })
         });
         if updated.is_none() {
-            self.is_stopped = true;
-            self.want(attempt, key);
+            self.wanted.add::<E>(attempt, self.label, &self.tables, key);
         }
+        // Otherwise the item comes again.
+        self.is_stopped = updated.is_none() || self.steps.rest.is_some();
     }
 
     #[inline(always)]
@@ -152,22 +147,6 @@ where
     }
 
     fn end<A: Attempt>(&mut self, _: &A) {
-        if self.is_stopped {
-            E::want(&mut self.tables, mem::take(&mut self.wanted));
-        }
-    }
-}
-
-impl<K: Key, E: Element<K>, O, F> ValueSlice<'_, K, E, O, F> {
-    /// Notes that a key has to be read, if it is not known.
-    #[cold]
-    fn want<A: Attempt>(&mut self, attempt: &A, key: &K) {
-        // A panic of the key's code must not look like one of an item.
-        attempt.change(self.label, || {
-            if self.wanted.len() < WANTED_MAX && !E::is_known(&self.tables, key) {
-                self.missing.get_or_insert_with(|| key.clone());
-                self.wanted.push(key.clone());
-            }
-        });
+        self.wanted.load::<E>(&mut self.tables);
     }
 }
