@@ -16,7 +16,7 @@ use crate::keyed::Keyed;
 use crate::stream::Stream;
 
 /// The results of an operator by key.
-type Results<T> = Stream<RingInput<Event<T>>, Same, T>;
+pub(crate) type Results<T> = Stream<RingInput<Event<T>>, Same, T>;
 
 impl<I, C, T, K, F> Keyed<I, C, T, F>
 where

@@ -103,7 +103,8 @@ where
     }
 }
 
-fn of_key<K: Key, O: Clone>(key: &K, time: Timestamp, result: &O) -> Event<O> {
+/// Returns a result for a key.
+pub(crate) fn of_key<K: Key, O: Clone>(key: &K, time: Timestamp, result: &O) -> Event<O> {
     Event {
         time,
         key: key_bytes(key),

@@ -165,7 +165,7 @@ where
             })
     }
 
-    fn keyed(
+    pub(crate) fn keyed(
         self,
     ) -> Keyed<I, C, RowChange<R>, impl Fn(&RowChange<R>) -> K + Send + Sync + 'static> {
         let key = self.key;
