@@ -1,8 +1,10 @@
 //! Windows with all of their events: ten operators over the same sliding window, which share the log's
-//! chunks, beside operators of which each keeps copies of its own (kera, chapter 4); and windows by size and slide, and
-//! by few and many keys.
+//! chunks, beside operators of which each keeps copies of its own (kera, chapter 4); windows by size and slide, and by few
+//! and many keys; and count windows.
 
 mod copies;
+mod counted;
+mod figures;
 mod keys;
 mod load;
 mod operators;
@@ -18,11 +20,17 @@ use crate::report::{Better, Case};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "windows",
-    measures: "Measures ten operators that share a window's events against operators that copy them, sliding windows against tumbling ones, and windowed counts by few and many keys against a loop by hand.",
+    measures: "Measures ten operators that share a window's events against operators that copy them, sliding windows against tumbling ones, windowed counts by few and many keys and count windows against loops by hand, and the latency of events in count windows.",
     cases: &[
         (SHARED, shared),
         (sliding::SLIDING, sliding::sliding),
         (keys::KEYS, keys::keys),
+        (counted::COUNT, counted::count),
+        figures::FIGURES[0],
+        figures::FIGURES[1],
+        figures::FIGURES[2],
+        figures::FIGURES[3],
+        figures::FIGURES[4],
     ],
 };
 

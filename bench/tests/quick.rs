@@ -131,7 +131,7 @@ fn the_engine_draws_its_throughput_over_time() {
 
 #[test]
 fn every_case_of_windows_runs() {
-    check("windows", 14, "shared", 2);
+    check("windows", 44, "count", 4);
 }
 
 /// But for Flink, which takes long to start.
