@@ -4,8 +4,8 @@
 //! A key is *known* if the table has a slot for it: it was asked for, or it has changed in this run. A slot may say that
 //! the key has no value. The scan of the changelog *stages* the values of other keys in the order of the log, so that a
 //! newer one may follow; until the scan ends they do not count. A slot leaves only when look-ups that begin find its last
-//! change in the changelog, and all that are under way do, too. So a value that was loaded for an unknown key is the
-//! newest one, however late it comes.
+//! change in the changelog, and all that are under way do, too. No slot leaves a table that has all values in memory while
+//! look-ups from before are under way. So a value that was loaded for an unknown key is the newest one, however late it comes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -195,6 +195,11 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         limit: usize,
     ) -> Vec<Slot<K, V>> {
         assert!(!self.is_staging(), "staged values would be missing");
+        if self.cold.is_none() && !self.lookups.is_empty() {
+            // They began before the table was whole. A whole table forgets keys that lose their values: once cold again, it would
+            // take the values of these from the look-ups.
+            return Vec::new();
+        }
         let Some(history) = &mut self.history else {
             return Vec::new();
         };
