@@ -338,3 +338,6 @@ impl<K: Key, V: Value> Shared<K, V> {
         decoded.collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

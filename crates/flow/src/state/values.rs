@@ -315,13 +315,15 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
     }
 
     fn keys(&self, limit: usize) -> Vec<String> {
-        if self.shared.is_cold() {
-            let page = self.scan(&KeyRange::all(), limit, ReadLevel::Live);
-            return page.entries.into_iter().map(|entry| entry.key).collect();
-        }
         let mut keys = Vec::new();
         for table in &self.shared.tables {
             let table = lock_to_read(table);
+            if table.is_cold() {
+                drop(table);
+                // Also values of tables that were whole a moment ago may have left memory.
+                let page = self.scan(&KeyRange::all(), limit, ReadLevel::Live);
+                return page.entries.into_iter().map(|entry| entry.key).collect();
+            }
             let texts = table.iter().filter_map(|(key, _)| text_of(key));
             keys.extend(texts.take(limit - keys.len()));
         }
