@@ -13,6 +13,7 @@ use crate::pause::Pause;
 use crate::ranks::outlets::Outlets;
 use crate::stage::channel::ChannelState;
 use crate::stage::contract::Stage;
+use crate::state::lookups::LookupElement;
 use crate::state::partial::StateReader;
 use crate::time::alignment::Step;
 
@@ -27,6 +28,8 @@ pub struct Graph {
     pub sinks: Vec<Arc<dyn Participant>>,
     /// The state elements that record their changes, and so can have changelogs.
     pub logged: Vec<Arc<LoggedElement>>,
+    /// The elements whose values are looked up while the flow runs.
+    pub lookups: Vec<LookupElement>,
     /// The connections to other ranks.
     pub exits: Vec<Arc<Outlets>>,
     /// Descriptions of the properties that all ranks must have in common and that the types of the graph do not show.
@@ -52,6 +55,7 @@ impl Graph {
             states: Vec::new(),
             sinks: Vec::new(),
             logged: Vec::new(),
+            lookups: Vec::new(),
             exits: Vec::new(),
             agreed: Vec::new(),
             doorbell: Arc::new(doorbell),

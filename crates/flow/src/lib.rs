@@ -193,6 +193,7 @@ pub use state::late::LateTo;
 pub use state::lists::{ListOf, Lists};
 #[doc(hidden)]
 pub use state::lockable::Lockable;
+pub use state::lookups::{KeyLookup, Lookups};
 pub use state::maps::{MapOf, Maps};
 pub use state::matrices::{Matrices, RowOf};
 pub use state::memory::StateMemory;

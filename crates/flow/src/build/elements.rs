@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::build::flow::Flow;
 use crate::checkpoint::logged_element::LoggedElement;
-use crate::error::FlowError;
+use crate::error::{BoxError, FlowError};
 use crate::state::counters::Counters;
 use crate::state::lists::Lists;
+use crate::state::lookups::{KeyLookup, LookupElement, Lookups};
 use crate::state::maps::Maps;
 use crate::state::matrices::Matrices;
 use crate::state::ordered_maps::OrderedMaps;
@@ -349,6 +350,67 @@ impl Flow {
         let matrix = PartialMatrix::new(&self.lasting_place(name));
         self.add_partial(name, &matrix.map);
         matrix
+    }
+
+    /// Adds a state element that has the values of a table outside of the flow, such as a keyed stream: `lookup` finds them by key,
+    /// and `decode` reads them. [`Keyed::update`](crate::Keyed::update) gives its function the value, as `Option<&V>`.
+    ///
+    /// About 2,048 values of each partition are in memory, or 32 MiB. One is as old as `max_age` at most when an item sees it, or was
+    /// looked up for this item; so an item may see a value that was changed for that time. The values are in no checkpoint. A flow
+    /// that resumes looks them up again, and may find newer ones than it has seen before.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::AtomicBool;
+    /// use std::time::Duration;
+    ///
+    /// use millstream_flow::sources::Generator;
+    /// use millstream_flow::{BoxError, Emit, Flow, KeyLookup};
+    ///
+    /// struct Names(HashMap<Vec<u8>, Vec<u8>>);
+    ///
+    /// impl KeyLookup for Names {
+    ///     fn name(&self) -> String {
+    ///         "names".to_owned()
+    ///     }
+    ///
+    ///     fn get(&self, keys: &[Vec<u8>], _: &AtomicBool) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
+    ///         Ok(keys.iter().map(|key| self.0.get(key).cloned()).collect())
+    ///     }
+    /// }
+    ///
+    /// let flow = Flow::new("greet");
+    /// let names = Names([(b"ann".to_vec(), b"Ann Archer".to_vec())].into());
+    /// let decode = |value: &[u8]| Ok(String::from_utf8(value.to_vec())?);
+    /// let names = flow.lookups("names", Arc::new(names), Duration::from_secs(1), decode);
+    /// let greeted = flow.partial::<u64>("greeted");
+    /// let users = ["ann", "ben", "ann"];
+    /// flow.source("users", Generator::new(move |number| users[number as usize].to_owned()).limit(3))
+    ///     .key_by(|user: &String| user.clone())
+    ///     .update("find", &names, |_user, name, _item, emit: &mut Emit<String>| {
+    ///         if let Some(name) = name {
+    ///             emit(name);
+    ///         }
+    ///     })
+    ///     .fold_local(&greeted, |count, _name| *count += 1);
+    /// flow.run()?.join()?;
+    /// assert_eq!(greeted.merged(), 2);
+    /// # Ok::<(), millstream_flow::FlowError>(())
+    /// ```
+    pub fn lookups<K: Key, V: Send + 'static>(
+        &self,
+        name: &str,
+        lookup: Arc<dyn KeyLookup>,
+        max_age: Duration,
+        decode: impl Fn(&[u8]) -> Result<V, BoxError> + Send + Sync + 'static,
+    ) -> Lookups<K, V> {
+        let place = self.lasting_place(name);
+        let clock = &self.settings.clock;
+        let lookups = Lookups::new(lookup, max_age, Box::new(decode), clock, place.partitions);
+        let element = LookupElement::new(name, &lookups);
+        self.plan().graph.lookups.push(element);
+        lookups
     }
 
     /// The place of an element whose entries live for ever.

@@ -8,6 +8,7 @@ use millstream_exchange::ExchangeError;
 use crate::error::{Failure, FlowError};
 use crate::run::workers::Workers;
 use crate::stage::user_code::{Label, panic_message};
+use crate::state::lookups::LookupElement;
 
 impl Workers {
     pub(super) fn error(&self, failure: Failure) -> FlowError {
@@ -56,6 +57,8 @@ impl Workers {
         self.failure_elsewhere().or_else(|| {
             let mut logged = self.logged.iter();
             let failure = logged.find_map(|element| element.loading_failure());
+            let mut lookups = self.lookups.iter();
+            let failure = failure.or_else(|| lookups.find_map(LookupElement::failure));
             failure.map(|failure| self.error(failure))
         })
     }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -27,6 +28,7 @@ use crate::run::settings::FlowSettings;
 use crate::sinks::dead_letter::DeadLetters;
 use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
+use crate::state::lookups::LookupElement;
 use crate::state::partial::StateReader;
 use crate::topology::cycles::{self, Cycle};
 use crate::topology::upstream::want_events;
@@ -46,6 +48,7 @@ pub struct Workers {
     pub closes_by_time: bool,
     pub(super) sinks: Vec<Arc<dyn Participant>>,
     pub(super) logged: Vec<Arc<LoggedElement>>,
+    pub(super) lookups: Vec<LookupElement>,
     pub trail: Arc<Trail>,
     pub(super) scheduler: Arc<dyn Scheduler>,
     pub(super) dead_letters: Option<Arc<dyn DeadLetters>>,
@@ -118,6 +121,7 @@ impl Workers {
             closes_by_time: graph.stages.iter().any(|stage| stage.closes_by_time()),
             sinks: graph.sinks,
             logged: graph.logged,
+            lookups: graph.lookups,
             trail: graph.trail,
             adjusted: Mutex::new(Adjusted {
                 at: now,
@@ -151,13 +155,21 @@ impl Workers {
             workers.ranks.on_failure(Waker::from(doorbell));
         }
         workers.stages.iter().for_each(|stage| stage.begin());
+        let waker = Waker::from(Arc::clone(&workers.doorbell));
+        let begun = workers.lookups.iter().try_for_each(|it| it.begin(&waker));
+        begun.map_err(|error| workers.no_thread(error))?;
         let ended = exits.iter().try_for_each(|exit| exit.end_if_unused());
         ended.map_err(|failure| workers.error(failure))?;
-        workers.spawn_new().map_err(|error| FlowError::Worker {
-            flow: workers.name.clone(),
-            error: Arc::new(error),
-        })?;
+        let spawned = workers.spawn_new();
+        spawned.map_err(|error| workers.no_thread(error))?;
         Ok(workers)
+    }
+
+    fn no_thread(&self, error: io::Error) -> FlowError {
+        FlowError::Worker {
+            flow: self.name.clone(),
+            error: Arc::new(error),
+        }
     }
 
     pub fn is_finished(&self) -> bool {

@@ -1,4 +1,5 @@
-//! The reading of values from a changelog while a flow runs: what the loader, the stages and the readers of state share.
+//! The reading of values while a flow runs, from a changelog or a table outside of the flow: what the loader, the stages and the
+//! readers of state share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +13,9 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::BoxError;
 use crate::state::changelog_reader::ChangelogReader;
 
-/// The reads of an element whose values are in a changelog, too. Its lock is taken while a table is locked, and no other lock
-/// while it is held.
-pub struct Loading {
-    reader: Arc<dyn ChangelogReader>,
+/// The reads of an element by a reader `R`. Its lock is taken while a table is locked, and no other lock while it is held.
+pub struct Loading<R: ?Sized = dyn ChangelogReader> {
+    reader: Arc<R>,
     progress: Mutex<Progress>,
     /// Notified at each change of the progress.
     changed: Condvar,
@@ -39,9 +39,9 @@ struct Progress {
     failure: Option<String>,
 }
 
-impl Loading {
+impl<R: ?Sized> Loading<R> {
     /// Begins to read from `reader`; `waker` wakes the stages.
-    pub fn new(reader: Arc<dyn ChangelogReader>, waker: Waker) -> Loading {
+    pub fn new(reader: Arc<R>, waker: Waker) -> Self {
         Loading {
             reader,
             progress: Mutex::default(),
@@ -54,8 +54,8 @@ impl Loading {
     }
 
     /// Returns the reader.
-    pub fn reader(&self) -> &dyn ChangelogReader {
-        &*self.reader
+    pub fn reader(&self) -> &R {
+        &self.reader
     }
 
     /// Tells the loader that a table wants keys.
@@ -145,14 +145,14 @@ impl Loading {
 }
 
 /// The threads that read the values of an element. Dropped, they end: no reader outlives this.
-pub struct LoadThreads {
-    loading: Arc<Loading>,
+pub struct LoadThreads<R: ?Sized = dyn ChangelogReader> {
+    loading: Arc<Loading<R>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl LoadThreads {
+impl<R: ?Sized + Send + Sync + 'static> LoadThreads<R> {
     /// No threads yet.
-    pub fn new(loading: Arc<Loading>) -> LoadThreads {
+    pub fn new(loading: Arc<Loading<R>>) -> Self {
         LoadThreads {
             loading,
             threads: Vec::new(),
@@ -166,7 +166,7 @@ impl LoadThreads {
     pub fn spawn(
         &mut self,
         name: &str,
-        run: impl FnOnce(&Loading) -> Result<(), BoxError> + Send + 'static,
+        run: impl FnOnce(&Loading<R>) -> Result<(), BoxError> + Send + 'static,
     ) -> io::Result<()> {
         let loading = Arc::clone(&self.loading);
         let thread = thread::Builder::new().name(name.to_owned());
@@ -187,7 +187,7 @@ impl LoadThreads {
     }
 }
 
-impl Drop for LoadThreads {
+impl<R: ?Sized> Drop for LoadThreads<R> {
     fn drop(&mut self) {
         self.loading.stop();
         for thread in self.threads.drain(..) {
@@ -198,9 +198,9 @@ impl Drop for LoadThreads {
 }
 
 /// Dropped by a panic: user code that decodes keys and values may panic.
-struct Failed<'a>(&'a Loading);
+struct Failed<'a, R: ?Sized>(&'a Loading<R>);
 
-impl Drop for Failed<'_> {
+impl<R: ?Sized> Drop for Failed<'_, R> {
     fn drop(&mut self) {
         let error = "its thread panicked while it read keys and values";
         self.0.fail(&error.into());

@@ -19,6 +19,7 @@ pub mod loading;
 pub mod lockable;
 pub mod logged;
 pub mod logged_windows;
+pub mod lookups;
 pub mod maps;
 pub mod matrices;
 pub mod memory;

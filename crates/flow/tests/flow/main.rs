@@ -20,6 +20,7 @@ mod joins;
 mod keys;
 mod late;
 mod lines;
+mod lookups;
 mod much_at_once;
 mod pace;
 mod panics;

@@ -19,6 +19,11 @@ type Found = Vec<(u32, Option<u64>)>;
 /// The table reads nothing by itself.
 struct NoReader;
 
+fn no_loading() -> Arc<Loading> {
+    let reader: Arc<dyn ChangelogReader> = Arc::new(NoReader);
+    Arc::new(Loading::new(reader, Waker::noop().clone()))
+}
+
 impl ChangelogReader for NoReader {
     fn is_large(&self) -> bool {
         true
@@ -85,8 +90,7 @@ impl Model {
         }
         let mut table = ValueTable::default();
         table.note_changes();
-        let loading = Loading::new(Arc::new(NoReader), Waker::noop().clone());
-        let loading = Arc::new(loading);
+        let loading = no_loading();
         table.begin_cold(&loading);
         Model {
             table,
@@ -296,7 +300,7 @@ fn keys_that_are_known_are_not_wanted() {
 
 #[test]
 fn values_that_are_used_stay_longer() {
-    let loading = Arc::new(Loading::new(Arc::new(NoReader), Waker::noop().clone()));
+    let loading = no_loading();
     let mut table = ValueTable::<u32, u64>::default();
     table.note_changes();
     for key in 0..100 {
