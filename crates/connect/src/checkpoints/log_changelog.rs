@@ -63,7 +63,7 @@ impl LogChangelog {
     }
 
     fn check_all_decided(&self, reader: &LogReader) -> Result<(), BoxError> {
-        let mut partitions = reader.partitions();
+        let mut partitions = reader.partitions().iter();
         partitions.try_for_each(|partition| self.check_decided(partition))
     }
 

@@ -1,50 +1,30 @@
 //! Reads the changes of a state element in a stream of a log: all of them, or those of single keys.
 
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{iter, thread};
 
-use millstream_base::{KeyRange, Offset, partition_of_key};
+use millstream_base::{KeyRange, Offset};
 use millstream_flow::{BoxError, ChangelogReader, RestoreChange, ValuePage};
-use millstream_log::{KeyEntry, KeyVersion, LogError, Next, Stream, StreamPartition, Subscription};
+use millstream_log::{KeyEntry, KeyVersion, Next, Stream, StreamPartition, Subscription};
 use millstream_record::{Chunks, Decompressor};
 
 use super::changelog::{Restoring, Unread, is_large, of_stream};
+use crate::keys::log::{LogKeys, again};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// The pause before the next try while other readers hold all memory for reads, …
+/// The pause before the next try while other readers hold all memory for reads.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
-
-/// … and the number of tries to read a key.
-const BUSY_TRIES: u32 = 10_000;
-
-/// The most keys that a thread looks up at once, …
-const KEYS_OF_JOB: usize = 16;
-
-/// … and the most threads: a disk answers many reads together sooner than one after the other.
-const THREADS_MAX: usize = 16;
-
-/// The places of some keys of a partition.
-type Job<'a> = (&'a Readable, &'a [usize]);
-
-/// Values with the places of their keys.
-type Values = Vec<(usize, Option<Vec<u8>>)>;
 
 /// A reader of the changes that were committed when it was made.
 pub struct LogReader {
-    stream: Stream,
-    partitions: Vec<Readable>,
+    keys: LogKeys,
+    /// By partition: the last stable offset when the reader was made. Changes behind it are of this run.
+    ends: Vec<Offset>,
     /// The checkpoint that the flow resumes from, if it does.
     resumed: Option<u64>,
-}
-
-/// A partition, up to the last stable offset when the reader was made. Changes behind it are of this run.
-struct Readable {
-    partition: StreamPartition,
-    end: Offset,
 }
 
 impl LogReader {
@@ -53,15 +33,11 @@ impl LogReader {
     /// # Errors
     /// When first records were removed.
     pub fn new(stream: &Stream, resumed: Option<u64>) -> Result<LogReader, BoxError> {
-        let partitions = (0..stream.partition_count()).map(|partition| {
-            let partition = stream.partition(partition)?;
-            let end = partition.last_stable_offset();
-            Ok(Readable { partition, end })
-        });
-        let partitions = partitions.collect::<Result<_, LogError>>()?;
+        let keys = LogKeys::new(stream)?;
+        let ends = keys.partitions().iter();
         let reader = LogReader {
-            stream: stream.clone(),
-            partitions,
+            ends: ends.map(StreamPartition::last_stable_offset).collect(),
+            keys,
             resumed,
         };
         for partition in reader.partitions() {
@@ -73,22 +49,27 @@ impl LogReader {
         Ok(reader)
     }
 
-    pub fn partitions(&self) -> impl Iterator<Item = &StreamPartition> {
-        self.partitions.iter().map(|it| &it.partition)
+    pub fn partitions(&self) -> &[StreamPartition] {
+        self.keys.partitions()
+    }
+
+    /// Returns each partition with its end.
+    fn readable(&self) -> impl Iterator<Item = (&StreamPartition, Offset)> {
+        iter::zip(self.partitions(), self.ends.iter().copied())
     }
 
     fn restoring(&self, partition: u32) -> Restoring<'_> {
         Restoring {
-            stream: self.stream.name(),
+            stream: self.keys.stream().name(),
             partition,
-            partitions: self.partitions.len(),
+            partitions: self.ends.len(),
             resumed: self.resumed,
         }
     }
 
     fn read_partition(
         &self,
-        Readable { partition, end }: &Readable,
+        (partition, end): (&StreamPartition, Offset),
         is_stopped: &AtomicBool,
         each: &mut RestoreChange<'_>,
         unread: &mut Unread,
@@ -99,7 +80,7 @@ impl LogReader {
         subscription.end_at_head();
         let mut decompressor = Decompressor::default();
         let mut next = partition.earliest_offset();
-        while next < *end && !is_stopped.load(Ordering::Relaxed) {
+        while next < end && !is_stopped.load(Ordering::Relaxed) {
             let handed = match subscription.next(READ_BYTES)? {
                 Next::Handed(handed) => handed,
                 Next::End => return Ok(()),
@@ -117,7 +98,7 @@ impl LogReader {
                 for record in chunk.records(&mut decompressor)? {
                     let record = record?;
                     // The first chunk may begin with deleted records.
-                    if record.offset >= handed.from && record.offset < *end {
+                    if record.offset >= handed.from && record.offset < end {
                         restoring.restore(&record, each, unread)?;
                     }
                 }
@@ -127,86 +108,18 @@ impl LogReader {
     }
 
     fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
-        if let [key] = keys {
-            // The log keeps a copy in memory for the next look-up.
-            let readable = &self.partitions[partition_of_key(key, self.partitions.len())];
-            let version = again(|| readable.partition.get(key))?;
-            return Ok(vec![self.value(readable, version)?]);
-        }
-        let mut by_partition: Vec<Vec<usize>> = vec![Vec::new(); self.partitions.len()];
-        for (n, key) in keys.iter().enumerate() {
-            by_partition[partition_of_key(key, self.partitions.len())].push(n);
-        }
-        let jobs = iter::zip(&self.partitions, &by_partition);
-        let jobs = jobs.flat_map(|(readable, places)| {
-            let parts = places.chunks(KEYS_OF_JOB);
-            parts.map(move |part| (readable, part))
-        });
-        let jobs: Vec<Job<'_>> = jobs.collect();
-        let mut values = vec![None; keys.len()];
-        for (n, value) in self.run_all(&jobs, keys)? {
-            values[n] = value;
-        }
-        Ok(values)
-    }
-
-    /// Runs the jobs in several threads.
-    fn run_all(&self, jobs: &[Job<'_>], keys: &[Vec<u8>]) -> Result<Values, BoxError> {
-        let next = AtomicUsize::new(0);
-        let run = || {
-            let mut values = Values::new();
-            while let Some((readable, places)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let keys: Vec<&[u8]> = places.iter().map(|n| &keys[*n][..]).collect();
-                for (n, version) in iter::zip(*places, newest(&readable.partition, &keys)?) {
-                    values.push((*n, self.value(readable, version)?));
-                }
-            }
-            Ok(values)
-        };
-        thread::scope(|scope| {
-            // Few keys of many partitions are not worth a thread for each.
-            let helpers = 1..keys.len().div_ceil(KEYS_OF_JOB).min(THREADS_MAX);
-            // This thread does what the system has no threads for.
-            let helpers = helpers.filter_map(|_| {
-                let thread = thread::Builder::new().name("millstream-get".to_owned());
-                thread.spawn_scoped(scope, run).ok()
-            });
-            let helpers: Vec<_> = helpers.collect();
-            let mut all: Result<Values, BoxError> = run();
-            for helper in helpers {
-                let values = helper.join().unwrap_or_else(|panic| resume_unwind(panic));
-                all = all.and_then(|mut all| {
-                    all.extend(values?);
-                    Ok(all)
-                });
-            }
-            all
+        self.keys.get(keys, |partition, version| {
+            self.check(partition, &version)?;
+            Ok(version.value.to_vec())
         })
     }
 
-    fn value(
-        &self,
-        Readable { partition, end }: &Readable,
-        version: Option<KeyVersion>,
-    ) -> Result<Option<Vec<u8>>, BoxError> {
-        let Some(version) = version else {
-            return Ok(None);
-        };
-        self.check(partition, *end, &version)?;
-        Ok(Some(version.value.to_vec()))
-    }
-
     /// Checks a change that was there when the reader was made. Later ones are of this run.
-    fn check(
-        &self,
-        partition: &StreamPartition,
-        end: Offset,
-        version: &KeyVersion,
-    ) -> Result<(), BoxError> {
-        if version.offset < end {
+    fn check(&self, partition: usize, version: &KeyVersion) -> Result<(), BoxError> {
+        if version.offset < self.ends[partition] {
             let headers = version.headers.iter();
             let headers = headers.map(|it| (&it.name[..], it.value.as_deref()));
-            let restoring = self.restoring(partition.index());
+            let restoring = self.restoring(partition as u32);
             restoring.check_checkpoint(version.offset, headers)?;
         }
         Ok(())
@@ -214,10 +127,10 @@ impl LogReader {
 
     fn range_of_all(&self, range: &KeyRange, limit: usize) -> Result<ValuePage, BoxError> {
         let mut page = ValuePage::default();
-        for Readable { partition, end } in &self.partitions {
+        for (number, partition) in self.partitions().iter().enumerate() {
             let scan = again(|| partition.scan(range, limit, READ_BYTES))?;
             for KeyEntry { key, version } in scan.entries {
-                self.check(partition, *end, &version)?;
+                self.check(number, &version)?;
                 page.values.push((key, version.value.to_vec()));
             }
             // The first key that one of the partitions has left out begins the next page.
@@ -245,42 +158,10 @@ impl LogReader {
     }
 }
 
-/// Reads the newest versions of keys; half of them at once while there is no memory to read all.
-fn newest(
-    partition: &StreamPartition,
-    keys: &[&[u8]],
-) -> Result<Vec<Option<KeyVersion>>, LogError> {
-    match partition.get_many(keys) {
-        Err(LogError::ReadBudget | LogError::DecompressionBusy { .. }) if keys.len() > 1 => {
-            let (first, last) = keys.split_at(keys.len() / 2);
-            let mut versions = newest(partition, first)?;
-            versions.extend(newest(partition, last)?);
-            Ok(versions)
-        }
-        Err(LogError::ReadBudget | LogError::DecompressionBusy { .. }) => {
-            again(|| partition.get_many(keys))
-        }
-        read => read,
-    }
-}
-
-/// Reads keys, again while there is no memory to read them.
-fn again<R>(read: impl Fn() -> Result<R, LogError>) -> Result<R, LogError> {
-    for _ in 1..BUSY_TRIES {
-        match read() {
-            Err(LogError::ReadBudget | LogError::DecompressionBusy { .. }) => {
-                thread::sleep(BUSY_PAUSE);
-            }
-            done => return done,
-        }
-    }
-    read()
-}
-
 impl ChangelogReader for LogReader {
     fn is_large(&self) -> bool {
         let (mut records, mut bytes) = (0, 0);
-        for Readable { partition, end } in &self.partitions {
+        for (partition, end) in self.readable() {
             let info = partition.info();
             records += end.0.saturating_sub(info.earliest.0);
             bytes += info.bytes;
@@ -294,7 +175,7 @@ impl ChangelogReader for LogReader {
         _is_stopped: &AtomicBool,
     ) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
         let values = self.get_all(keys);
-        values.map_err(|error| of_stream(self.stream.name(), error))
+        values.map_err(|error| of_stream(self.keys.stream().name(), error))
     }
 
     fn read_all(
@@ -303,9 +184,9 @@ impl ChangelogReader for LogReader {
         each: &mut RestoreChange<'_>,
     ) -> Result<(), BoxError> {
         let mut unread = Unread::default();
-        for partition in &self.partitions {
+        for partition in self.readable() {
             let read = self.read_partition(partition, is_stopped, each, &mut unread);
-            read.map_err(|error| of_stream(self.stream.name(), error))?;
+            read.map_err(|error| of_stream(self.keys.stream().name(), error))?;
         }
         match is_stopped.load(Ordering::Relaxed) {
             true => Ok(()),
@@ -320,11 +201,11 @@ impl ChangelogReader for LogReader {
         _is_stopped: &AtomicBool,
     ) -> Result<ValuePage, BoxError> {
         let page = self.range_of_all(range, limit);
-        page.map_err(|error| of_stream(self.stream.name(), error))
+        page.map_err(|error| of_stream(self.keys.stream().name(), error))
     }
 
     fn ends(&self, _is_stopped: &AtomicBool) -> Result<Vec<u64>, BoxError> {
-        let partitions = self.partitions();
+        let partitions = self.partitions().iter();
         Ok(partitions.map(|it| it.high_watermark().0).collect())
     }
 

@@ -6,7 +6,6 @@ mod directory;
 mod log_changelog;
 mod log_reader;
 mod objects;
-mod outage;
 mod record_stream;
 mod server;
 mod server_changelog;

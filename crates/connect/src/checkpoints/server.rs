@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use super::objects::{is_of, prefix, shard_of};
 use super::server_changelog::ServerChangelog;
 use super::server_records::ServerRun;
-use super::{check_len, outage, record_stream, server_records, shard_name};
+use super::{check_len, record_stream, server_records, shard_name};
 use crate::flow_name::check_flow_name;
 use crate::network::Network;
+use crate::outage;
 
 /// Bytes that are sent or asked for at once.
 const PIECE_BYTES: usize = 1 << 20;

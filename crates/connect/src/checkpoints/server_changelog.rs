@@ -19,9 +19,10 @@ use super::changelog::{
 };
 use super::changelog_clock::{ChangelogClock, lowered, raised, time_of};
 use super::server_reader::ServerReader;
-use super::{outage, server_records};
+use super::server_records;
 use crate::flow_transactions::FlowTransactionId;
 use crate::network::Network;
+use crate::outage;
 use crate::sink::{ServerSink, ServerSinkError};
 
 /// The setting that says when a producer is answered.

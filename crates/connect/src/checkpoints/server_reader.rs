@@ -2,35 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use millstream_base::{KeyRange, Offset, partition_of_key};
 use millstream_client::{
-    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Decompressor, Isolation,
-    KeyRecord, Start, TopicPartition,
+    Client, ClientError, Consumer, ConsumerConfig, Decompressor, Isolation, KeyRecord, Start,
+    TopicPartition,
 };
 use millstream_flow::{BoxError, ChangelogReader, RestoreChange, ValuePage};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::changelog::{ChangelogError, Restoring, Unread, is_large, of_stream};
-use super::outage::may_pass;
 use crate::flow_transactions::FlowTransactionId;
+use crate::keys::server::{ServerKeys, unless_stopped};
 use crate::network::Network;
+use crate::outage::Outage;
 
 /// The number of times that the server is asked whether the transactions of other producers have ended, …
 const UNDECIDED_TRIES: u32 = 50;
 
 /// … and the pause between two questions.
 const UNDECIDED_PAUSE: Duration = Duration::from_millis(100);
-
-/// The longest time until a read notices that it has to stop.
-const STOP_PAUSE: Duration = Duration::from_millis(100);
-
-/// Keys that are looked up, and after a lost connection looked up again, together.
-const KEYS_AT_ONCE: usize = 1024;
 
 /// The bytes of values at which a page of a range ends.
 const PAGE_BYTES_MAX: usize = 1 << 20;
@@ -41,6 +35,7 @@ pub struct ServerReader {
     client: Client,
     network: Arc<Network>,
     stream: Arc<str>,
+    keys: ServerKeys,
     /// By partition: the end of the committed changes when the reader was made. Changes behind it are of this run.
     partitions: Vec<(TopicPartition, Offset)>,
     /// The checkpoint that the flow resumes from, if it does.
@@ -71,6 +66,7 @@ impl ServerReader {
             (place, end)
         });
         let mut reader = ServerReader {
+            keys: ServerKeys::new(client.clone(), network, stream),
             network: Arc::clone(network),
             stream: Arc::clone(stream),
             partitions: partitions.collect(),
@@ -148,13 +144,10 @@ impl ServerReader {
     }
 
     async fn get_all(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
-        let mut values = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(KEYS_AT_ONCE) {
-            for (key, found) in keys.iter().zip(self.look_up(keys).await?) {
-                values.push(found.map(|found| self.value(key, found)).transpose()?);
-            }
-        }
-        Ok(values)
+        let found = keys.iter().zip(self.keys.get(keys).await?);
+        let values =
+            found.map(|(key, found)| found.map(|found| self.value(key, found)).transpose());
+        Ok(values.collect::<Result<_, _>>()?)
     }
 
     async fn range_of_all(&self, range: &KeyRange, limit: usize) -> Result<ValuePage, BoxError> {
@@ -171,7 +164,7 @@ impl ServerReader {
                     continue;
                 }
             };
-            outage.since = None;
+            outage.end();
             if page.values.len() == limit || bytes > PAGE_BYTES_MAX {
                 page.next = Some(entry.key.to_vec());
                 break;
@@ -205,9 +198,8 @@ impl ServerReader {
         is_stopped: &AtomicBool,
         work: impl Future<Output = Result<T, BoxError>>,
     ) -> Result<T, BoxError> {
-        let done = self.network.wait(unless_stopped(is_stopped, work));
-        let done = done.map_err(|error| of_stream(&self.stream, error))?;
-        done.ok_or_else(|| "the read was stopped".into())
+        let done = self.keys.wait(is_stopped, work);
+        done.map_err(|error| of_stream(&self.stream, error))
     }
 
     fn value(&self, key: &[u8], found: KeyRecord) -> Result<Vec<u8>, ChangelogError> {
@@ -220,50 +212,6 @@ impl ServerReader {
             restoring.check_checkpoint(found.newest.version, headers)?;
         }
         Ok(found.newest.value.to_vec())
-    }
-
-    /// Looks up keys, again while no server answers.
-    async fn look_up(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<KeyRecord>>, ClientError> {
-        let keyed = self.client.keyed(&self.stream);
-        let mut outage = Outage::new(self.client.config());
-        loop {
-            match keyed.get_many_records(keys).await {
-                Err(error) => outage.wait(error).await?,
-                found => return found,
-            }
-        }
-    }
-}
-
-/// The time without an answer of the server. Reads are tried again for as long as a consumer tries.
-struct Outage<'a> {
-    config: &'a ClientConfig,
-    since: Option<Instant>,
-}
-
-impl Outage<'_> {
-    fn new(config: &ClientConfig) -> Outage<'_> {
-        Outage {
-            config,
-            since: None,
-        }
-    }
-
-    /// Waits before the next try.
-    ///
-    /// # Errors
-    /// With `error`, if another try would fail, too, or the outage is too long.
-    async fn wait(&mut self, error: ClientError) -> Result<(), ClientError> {
-        let retry_for = match error.is_unknown_stream() {
-            true => self.config.unknown_timeout,
-            false => self.config.request_timeout,
-        };
-        let since = self.since.get_or_insert_with(Instant::now);
-        if !may_pass(&error) || since.elapsed() >= retry_for {
-            return Err(error);
-        }
-        sleep(self.config.backoff).await;
-        Ok(())
     }
 }
 
@@ -309,20 +257,6 @@ impl ChangelogReader for ServerReader {
         let stable = self.wait(is_stopped, self.ends_of(Isolation::Committed))?;
         Ok(stable.iter().zip(ends).all(|(stable, end)| stable >= end))
     }
-}
-
-/// Waits for `work`; gives it up and returns `None` if `is_stopped` is set before.
-async fn unless_stopped<T, E>(
-    is_stopped: &AtomicBool,
-    work: impl Future<Output = Result<T, E>>,
-) -> Result<Option<T>, E> {
-    let mut work = pin!(work);
-    while !is_stopped.load(Ordering::Relaxed) {
-        if let Ok(done) = timeout(STOP_PAUSE, &mut work).await {
-            return done.map(Some);
-        }
-    }
-    Ok(None)
 }
 
 fn at_all<'a>(

@@ -1,10 +1,13 @@
 //! Errors of a server that may pass: the server restarts, or cannot be reached for a while.
 
+use std::time::Instant;
+
 use millstream_client::{ClientConfig, ClientError, ResponseError};
 use millstream_flow::{BoxError, PassingError};
+use tokio::time::sleep;
 
 /// Whether another attempt may succeed. Damaged records stay as they are, although Kafka's clients read them again.
-pub fn may_pass(error: &ClientError) -> bool {
+fn may_pass(error: &ClientError) -> bool {
     error.is_retriable() && error.response_error() != Some(ResponseError::CorruptMessage)
 }
 
@@ -16,6 +19,43 @@ pub fn of_write(config: &ClientConfig, cause: &ClientError, error: BoxError) -> 
     }
     let (error, retry_for) = (error.to_string(), config.request_timeout);
     PassingError { error, retry_for }.into()
+}
+
+/// The time without an answer of the server. Reads are tried again for as long as a consumer tries.
+pub struct Outage<'a> {
+    config: &'a ClientConfig,
+    since: Option<Instant>,
+}
+
+impl Outage<'_> {
+    pub fn new(config: &ClientConfig) -> Outage<'_> {
+        Outage {
+            config,
+            since: None,
+        }
+    }
+
+    /// Notes that the server has answered.
+    pub fn end(&mut self) {
+        self.since = None;
+    }
+
+    /// Waits before the next try.
+    ///
+    /// # Errors
+    /// With `error`, if another try would fail, too, or the outage is too long.
+    pub async fn wait(&mut self, error: ClientError) -> Result<(), ClientError> {
+        let retry_for = match error.is_unknown_stream() {
+            true => self.config.unknown_timeout,
+            false => self.config.request_timeout,
+        };
+        let since = self.since.get_or_insert_with(Instant::now);
+        if !may_pass(&error) || since.elapsed() >= retry_for {
+            return Err(error);
+        }
+        sleep(self.config.backoff).await;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
