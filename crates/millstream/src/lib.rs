@@ -39,6 +39,7 @@ mod app;
 mod changes;
 mod codec;
 mod elements;
+mod enrichment;
 mod error;
 mod event;
 mod flow_builder;

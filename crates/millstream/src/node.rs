@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use millstream_base::{Clock, ProducerId, SystemClock};
 use millstream_client::{
-    Client, ClientConfig, ConsumerConfig, Producer, ProducerConfig, ProducerRecord, ResponseError,
+    Client, ClientConfig, ClientError, ConsumerConfig, Producer, ProducerConfig, ProducerRecord,
+    ResponseError,
 };
 use millstream_connect::{
-    AnySource, DeadLetterStream, EncodedRecord, LogCheckpoints, Network, ServerCheckpoints,
-    ServerEnd, ServerSink, ServerSource, StreamProducer, StreamSink, StreamSource,
-    stream_or_create,
+    AnyKeys, AnySource, DeadLetterStream, EncodedRecord, LogCheckpoints, LogKeys, Network,
+    ServerCheckpoints, ServerEnd, ServerKeys, ServerSink, ServerSource, StreamProducer, StreamSink,
+    StreamSource, stream_or_create,
 };
 use millstream_flow::{BoxError, Checkpoints, DeadLetters, Sink};
-use millstream_log::{Log, LogConfig, LogError, Share, StreamConfig};
+use millstream_log::{Log, LogConfig, LogError, Share, Stream, StreamConfig};
 
 use crate::codec::Raw;
 use crate::error::Error;
@@ -115,13 +116,27 @@ impl Node {
     /// Returns a setting of a topic that exists, under Kafka's name; `None` if it has its default.
     pub(crate) fn setting(&self, topic: &str, name: &str) -> Result<Option<String>, BoxError> {
         match &self.place {
-            Place::Log(log) => Ok(log.stream(topic)?.config().settings.remove(name)),
+            Place::Log(log) => {
+                let stream = stream(log, topic)?;
+                Ok(stream.config().settings.remove(name))
+            }
             Place::Server(server) => {
                 let names = [name];
                 let settings = server.client.settings(topic, &names);
-                Ok(server.network.wait(settings)?.remove(name))
+                let settings = server.network.wait(settings);
+                Ok(settings
+                    .map_err(|error| of_server(topic, error))?
+                    .remove(name))
             }
         }
+    }
+
+    /// Returns the look-ups of a keyed topic.
+    pub(crate) fn keys(&self, topic: &str) -> Result<AnyKeys, BoxError> {
+        Ok(match &self.place {
+            Place::Log(log) => LogKeys::new(&stream(log, topic)?)?.into(),
+            Place::Server(server) => ServerKeys::connect(&server.config, topic)?.into(),
+        })
     }
 
     /// Returns the sources of a share of a topic's partitions. It is one source: so the records of a partition stay in
@@ -134,10 +149,7 @@ impl Node {
     ) -> Result<Vec<AnySource>, BoxError> {
         match &self.place {
             Place::Log(log) => {
-                let stream = log.stream(topic).map_err(|error| match error {
-                    LogError::UnknownStream { .. } => missing(topic),
-                    error => error.into(),
-                })?;
+                let stream = stream(log, topic)?;
                 let source = StreamSource::of_share(&stream, share);
                 if end == End::Now {
                     source.ending().end_at_durable_head();
@@ -150,10 +162,7 @@ impl Node {
                     End::Now => ServerEnd::Now,
                 };
                 let known = server.network.wait(server.client.topic(topic));
-                known.map_err(|error| match error.response_error() {
-                    Some(ResponseError::UnknownTopicOrPartition) => missing(topic),
-                    _ => error.into(),
-                })?;
+                known.map_err(|error| of_server(topic, error))?;
                 let (server, consumer) = (&server.config, ConsumerConfig::default());
                 let sources = ServerSource::of_share(server, &consumer, topic, share, 1, end)?;
                 Ok(sources.into_iter().map(AnySource::from).collect())
@@ -236,6 +245,21 @@ pub(crate) enum End {
     Never,
     /// At the present end of the topic.
     Now,
+}
+
+/// Returns a stream that an application reads.
+fn stream(log: &Log, topic: &str) -> Result<Stream, BoxError> {
+    log.stream(topic).map_err(|error| match error {
+        LogError::UnknownStream { .. } => missing(topic),
+        error => error.into(),
+    })
+}
+
+fn of_server(topic: &str, error: ClientError) -> BoxError {
+    match error.response_error() {
+        Some(ResponseError::UnknownTopicOrPartition) => missing(topic),
+        _ => error.into(),
+    }
 }
 
 /// The error of reading a topic that does not exist.

@@ -159,6 +159,20 @@ impl<C> Topic<C> {
         }
     }
 
+    /// Checks that the topic exists, and that its records are found by key.
+    pub(crate) fn check_keyed(&self) -> Result<(), Error> {
+        let policy = self.cleanup_policy()?;
+        match is_keyed(&policy) {
+            true => Ok(()),
+            false => Err(self.error(
+                format!(
+                    "its setting {CLEANUP_POLICY} is {policy:?}, so its values are not found by key: set it to {COMPACT:?}"
+                )
+                .into(),
+            )),
+        }
+    }
+
     /// Returns the setting `cleanup.policy` of the topic, which exists.
     fn cleanup_policy(&self) -> Result<String, Error> {
         let policy = self.node.setting(&self.name, CLEANUP_POLICY);
