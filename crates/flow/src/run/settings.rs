@@ -41,7 +41,7 @@ pub struct FlowSettings {
     /// Takes checkpoints from time to time, from which a later run resumes; off by default.
     pub checkpoints: Option<Checkpointing>,
     /// The memory for values of state. Where it is short, values that were not used for long stay in their changelogs alone
-    /// until they are needed. All flows of the process share a quarter of its memory by default.
+    /// until they are needed. All flows of the process share a quarter of its memory beyond 128 MiB by default.
     pub state_memory: Arc<StateMemory>,
     /// Anything else that must be the same on all ranks, such as the program's version and arguments.
     pub program: String,

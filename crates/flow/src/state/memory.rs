@@ -5,8 +5,11 @@ use std::sync::{Arc, LazyLock};
 
 use millstream_base::machine::memory_bytes;
 
-/// The part of the machine's memory that the state of all flows may take, at most.
+/// The part that the state of all flows may take, at most, of the memory beyond [`OTHER_BYTES`].
 const SHARE: u64 = 4;
+
+/// The memory of a small process that its code, the log's indexes and compaction, and the allocator's unused parts take.
+const OTHER_BYTES: u64 = 128 << 20;
 
 /// The bound is never lower, so that values which are needed at once have room.
 const BYTES_MIN: u64 = 64 << 10;
@@ -28,10 +31,12 @@ impl StateMemory {
         }
     }
 
-    /// The bound of all flows of the process: a quarter of the machine's memory.
+    /// The bound of all flows of the process: a quarter of the machine's memory beyond 128 MiB.
     pub fn of_process() -> Arc<StateMemory> {
-        static OF_PROCESS: LazyLock<Arc<StateMemory>> =
-            LazyLock::new(|| Arc::new(StateMemory::new(memory_bytes() / SHARE)));
+        static OF_PROCESS: LazyLock<Arc<StateMemory>> = LazyLock::new(|| {
+            let bytes = memory_bytes().saturating_sub(OTHER_BYTES);
+            Arc::new(StateMemory::new(bytes / SHARE))
+        });
         Arc::clone(&OF_PROCESS)
     }
 
