@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use millstream_base::KeyRange;
-use millstream_wire::native::{self, FindKeysRequest, SecondaryPlace, SecondaryRange};
+use millstream_wire::native::{
+    self, FindKeysRequest, FindKeysResponse, SecondaryPlace, SecondaryRange,
+};
 
 use super::{KeyVersion, KeyedStream, READ, version};
 use crate::client::text;
@@ -94,6 +96,57 @@ impl KeyedStream {
         )
     }
 
+    /// Returns a page of the keys of one partition that have a secondary key of an index, from the key `from` on: `limit` of them at
+    /// most, and about `bytes_max` bytes. Beside the page, the key from which the next one goes on; `None` at the end. A page may
+    /// be empty and not the last one.
+    ///
+    /// # Errors
+    /// As [`SecondaryScan::next`].
+    pub async fn find_page(
+        &self,
+        partition: u32,
+        (index, secondary): (&str, &[u8]),
+        from: &[u8],
+        limit: u32,
+        bytes_max: u32,
+    ) -> Result<(Vec<FoundKey>, Option<Bytes>), ClientError> {
+        let range = KeyRange::key(secondary);
+        let from = SecondaryPlace {
+            secondary: Bytes::copy_from_slice(secondary),
+            key: Bytes::copy_from_slice(from),
+        };
+        let request = FindKeysRequest {
+            stream: text(&self.name),
+            partition,
+            index: text(index),
+            ranges: vec![range_of(&range)],
+            from: Some(from),
+            keys_max: limit,
+            bytes_max,
+        };
+        let answer = self.find_keys(request).await?;
+        let keys = answer.keys.into_iter().map(|found| FoundKey {
+            secondary: found.secondary,
+            key: found.key,
+            newest: version(partition, found.newest),
+        });
+        Ok((keys.collect(), answer.next.map(|next| next.key)))
+    }
+
+    /// Asks for a page, which makes progress.
+    async fn find_keys(&self, request: FindKeysRequest) -> Result<FindKeysResponse, ClientError> {
+        let from = request.from.clone();
+        let answer = self.ask(request).await?;
+        self.check(READ, answer.error_code, answer.error_message.as_deref())?;
+        let place = |place: &SecondaryPlace| (place.secondary.clone(), place.key.clone());
+        let next = answer.next.as_ref().map(place);
+        if answer.keys.is_empty() && next.is_some() && next <= from.as_ref().map(place) {
+            let what = "a page of a look-up by secondary key is empty, and the next one begins at the same key";
+            return Err(self.violation(what.to_owned()));
+        }
+        Ok(answer)
+    }
+
     /// As [`find`](Self::find), for a range of secondary keys.
     pub fn scan_by(&self, index: &str, range: KeyRange) -> SecondaryScan {
         let ranges = Some(range).filter(|range| !range.is_empty());
@@ -180,30 +233,27 @@ impl SecondaryScan {
     ) -> Result<Pages, ClientError> {
         let stream = &self.stream;
         let bytes_max = (AHEAD_BYTES / self.partitions.len()).max(PAGE_BYTES_MIN);
-        let ranges = self.present.iter().map(|range| SecondaryRange {
-            from: Bytes::copy_from_slice(&range.from),
-            until: range.until.as_deref().map(Bytes::copy_from_slice),
-        });
+        let ranges = self.present.iter().map(range_of);
         let request = FindKeysRequest {
             stream: text(&stream.name),
             partition: partition as u32,
             index: text(&self.index),
             ranges: ranges.collect(),
-            from: from.clone(),
+            from,
             keys_max: PAGE_KEYS,
             bytes_max: bytes_max as u32,
         };
-        let answer = stream.ask(request).await?;
-        stream.check(READ, answer.error_code, answer.error_message.as_deref())?;
-        let place = |place: &SecondaryPlace| (place.secondary.clone(), place.key.clone());
-        let next = answer.next.as_ref().map(place);
-        if answer.keys.is_empty() && next.is_some() && next <= from.as_ref().map(place) {
-            let what = "a page of a look-up by secondary key is empty, and the next one begins at the same key";
-            return Err(stream.violation(what.to_owned()));
-        }
+        let answer = stream.find_keys(request).await?;
         Ok(Pages {
             keys: answer.keys.into(),
             next: answer.next.map_or(Next::End, Next::At),
         })
+    }
+}
+
+fn range_of(range: &KeyRange) -> SecondaryRange {
+    SecondaryRange {
+        from: Bytes::copy_from_slice(&range.from),
+        until: range.until.as_deref().map(Bytes::copy_from_slice),
     }
 }
