@@ -66,13 +66,13 @@ impl fmt::Debug for AnySource {
 }
 
 impl AnyRecords {
-    fn partition(&self) -> PartitionId {
-        let partition = match self {
+    /// Returns the number of their partition.
+    pub(crate) fn partition(&self) -> u32 {
+        match self {
             AnyRecords::Stored(chunks) => chunks.partition(),
             // Partitions count from zero.
             AnyRecords::Server(records) => records.partition().unsigned_abs(),
-        };
-        PartitionId(partition.into())
+        }
     }
 }
 
@@ -119,7 +119,7 @@ impl Source for AnySource {
             Reading::Server { source, .. } => source.known_partitions(),
         };
         SourcePartitions::Many {
-            partition_of: AnyRecords::partition,
+            partition_of: |records| PartitionId(records.partition().into()),
             partitions,
         }
     }

@@ -9,6 +9,7 @@ use millstream_client::{Client, ClientConfig, ClientError, KeyRecord};
 use millstream_flow::BoxError;
 use tokio::time::timeout;
 
+use super::any::KeyPage;
 use crate::network::Network;
 use crate::outage::Outage;
 
@@ -67,6 +68,41 @@ impl ServerKeys {
     /// Returns the stream's name.
     pub fn stream(&self) -> &str {
         &self.stream
+    }
+
+    /// Returns the number of partitions of the stream.
+    ///
+    /// # Errors
+    /// When the server does not answer, or knows no such stream.
+    pub async fn partition_count(&self) -> Result<u32, ClientError> {
+        let topic = self.client.topic(&self.stream).await?;
+        Ok(topic.partitions().count() as u32)
+    }
+
+    /// Returns the keys of a partition that have a secondary key: see [`KeyedStream::find_page`]. Tries again while no server
+    /// answers.
+    ///
+    /// [`KeyedStream::find_page`]: millstream_client::KeyedStream::find_page
+    pub async fn find(
+        &self,
+        partition: u32,
+        of: (&str, &[u8]),
+        from: &[u8],
+        limit: u32,
+        bytes_max: u32,
+    ) -> Result<KeyPage, ClientError> {
+        let keyed = self.client.keyed(&self.stream);
+        let mut outage = Outage::new(self.client.config());
+        let (keys, next) = loop {
+            match keyed.find_page(partition, of, from, limit, bytes_max).await {
+                Err(error) => outage.wait(error).await?,
+                Ok(page) => break page,
+            }
+        };
+        Ok(KeyPage {
+            keys: keys.into_iter().map(|found| found.key.into()).collect(),
+            next: next.map(Vec::from),
+        })
     }
 
     /// Waits for an answer of the server.
