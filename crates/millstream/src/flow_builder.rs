@@ -116,7 +116,7 @@ impl Flow {
     > {
         let engine = self.begin(&topic.node);
         let share = self.share();
-        let end = match self.shared.state.lock().until_now {
+        let end = match self.is_until_now() {
             true => End::Now,
             false => topic.end,
         };
@@ -334,8 +334,13 @@ impl Flow {
         RunningFlow::start(engine, http)
     }
 
+    /// Whether the reading of all topics ends at their present ends.
+    pub(crate) fn is_until_now(&self) -> bool {
+        self.shared.state.lock().until_now
+    }
+
     /// Returns the engine's flow, which the first call makes.
-    fn begin(&self, node: &Node) -> millstream_flow::Flow {
+    pub(crate) fn begin(&self, node: &Node) -> millstream_flow::Flow {
         let mut state = self.shared.state.lock();
         if let Some(engine) = &state.engine {
             return engine.clone();

@@ -52,6 +52,7 @@ mod running;
 mod stream;
 mod time;
 mod topic;
+mod topic_joins;
 
 pub use app::{App, main, main_with};
 pub use changes::rows::KeyedRows;

@@ -6,7 +6,7 @@ use std::fmt::{self, Debug};
 use millstream_base::key::decode_key;
 use millstream_flow::windows::Key;
 use millstream_flow::{BoxError, Emit, PartialState};
-use millstream_log::{CLEANUP_POLICY, COMPACT, DELETE, Share};
+use millstream_log::{CLEANUP_POLICY, COMPACT, DELETE, SECONDARY, Share};
 
 use crate::codec::{Codec, Encode, Json, Postcard, Raw, Text};
 use crate::error::Error;
@@ -171,6 +171,31 @@ impl<C> Topic<C> {
                 .into(),
             )),
         }
+    }
+
+    /// As [`check_keyed`](Self::check_keyed), with an index of secondary keys.
+    pub(crate) fn check_index(&self, index: &str) -> Result<(), Error> {
+        self.check_keyed()?;
+        let indexes = self.node.setting(&self.name, SECONDARY);
+        let indexes = indexes.map_err(|error| self.error(error))?;
+        let indexes = indexes.unwrap_or_default();
+        match indexes.split(',').any(|name| name.trim() == index) {
+            true => Ok(()),
+            false => Err(self.error(
+                format!(
+                    "its setting {SECONDARY} is {indexes:?}, so it has no index of secondary keys named {index:?}: add it there"
+                )
+                .into(),
+            )),
+        }
+    }
+
+    /// As [`ensure_keyed`](Self::ensure_keyed), with an index of secondary keys.
+    pub(crate) fn ensure_indexed(&mut self, index: &str) -> Result<(), Error> {
+        let indexes = self.settings.settings.entry(SECONDARY.to_owned());
+        indexes.or_insert_with(|| index.to_owned());
+        self.ensure_keyed()?;
+        self.check_index(index)
     }
 
     /// Returns the setting `cleanup.policy` of the topic, which exists.
