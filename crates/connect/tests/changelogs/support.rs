@@ -103,35 +103,38 @@ impl World {
         run
     }
 
-    /// Aborts all open transactions, as an administrator may.
+    /// Aborts all open transactions, as an administrator may, and waits until they have ended.
     pub fn abort_by_force(&self) {
         let client = Client::new(ClientConfig::new(self.server.local_address().to_string()));
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(async {
-            let all = client.transactions().await.unwrap();
-            for open in all.iter().filter(|it| it.is_open()) {
+        let known = runtime.block_on(async {
+            let mut open = client.transactions().await.unwrap();
+            open.retain(|it| it.is_open());
+            for open in &open {
                 let ended = client.end_transaction(&open.id, open.identity, false);
                 ended.await.unwrap();
             }
+            open
         });
-        for partition in 0..self
-            .log
-            .stream("shop.state.users")
-            .unwrap()
-            .partition_count()
-        {
+        let stream = self.log.stream("shop.state.users").unwrap();
+        for partition in 0..stream.partition_count() {
             let partition = self.partition(partition);
             let open = partition.producers().into_iter();
-            for open in open.filter(|it| it.transaction.is_some()) {
+            let open = open.filter(|it| it.transaction.is_some());
+            // The server's coordinator appends the markers of those that it knows.
+            for open in open.filter(|it| known.iter().all(|of| of.identity.producer != it.producer))
+            {
                 let marker = EndMarker {
                     producer_id: open.producer,
                     producer_epoch: open.epoch,
                     end: TransactionEnd::Abort,
                     coordinator_epoch: 0,
                 };
-                partition.append_marker(&marker).unwrap();
+                let appended = partition.append_marker(&marker).unwrap();
+                partition.wait_durable(appended.next_offset).unwrap();
             }
         }
+        self.wait_until_decided();
     }
 
     pub fn partition(&self, partition: u32) -> StreamPartition {
