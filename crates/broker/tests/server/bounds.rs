@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use millstream_wire::messages::MetadataRequest;
 
-use crate::support::{Connection, Node, fetch_request, resident_bytes};
+use crate::support::{Connection, Node, fetch_request, resident_bytes, wait_until};
 
 #[test]
 fn silent_connections_cost_little_and_others_are_served() {
@@ -93,8 +93,10 @@ fn a_client_that_never_reads_holds_bounded_memory_and_is_disconnected() {
     }
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 200 << 20, "{grown} bytes more");
-    thread::sleep(Duration::from_secs(2));
-    // The broker no longer waits for it; the bytes in the sockets may still be read.
+    wait_until("it is disconnected", || {
+        node.broker().status().connections_failed == 1
+    });
+    // The bytes in the sockets may still be read.
     let mut bytes = 0;
     while let Some(read) = greedy.receive_some() {
         bytes += read;

@@ -75,7 +75,8 @@ fn a_subscriber_with_false_progress_loses_only_its_own_subscription() {
 
 #[test]
 fn a_stalled_subscriber_loses_only_its_own_subscription() {
-    let node = start(|config| config.push_stall_max = Duration::from_millis(300));
+    // The other one has as long to take its chunks.
+    let node = start(|config| config.push_stall_max = Duration::from_secs(2));
     let mut producer = node.connect();
     producer.create_topic("t", 1);
     let mut stalls = Consumer::begin(node.connect_locally(), vec![lanes(&[(0, 0)])]);
