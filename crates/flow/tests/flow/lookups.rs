@@ -241,7 +241,7 @@ fn a_value_of_a_flow_and_a_looked_up_one_are_changed_and_seen_together() {
         )
         .sink("none", sink);
     flow.run().unwrap().join().unwrap();
-    for key in 0..50 {
+    for key in 0..50_u64 {
         let value = if key.is_multiple_of(2) { 10 * key } else { 1 };
         assert_eq!(sums.get(&key), Some(100 * value), "{key}");
     }

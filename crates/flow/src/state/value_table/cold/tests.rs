@@ -323,7 +323,7 @@ fn values_that_are_used_stay_longer() {
 
 #[test]
 fn a_look_up_from_before_the_end_of_the_scan_brings_no_removed_value_back() {
-    let loading = Arc::new(Loading::new(Arc::new(NoReader), Waker::noop().clone()));
+    let loading = no_loading();
     let mut table = ValueTable::<u32, u64>::default();
     table.note_changes();
     table.begin_cold(&loading);
