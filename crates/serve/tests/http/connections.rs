@@ -142,24 +142,25 @@ fn connections_beyond_the_bound_wait() {
 
 #[test]
 fn stopping_is_prompt_and_frees_the_port() {
-    let server = start();
-    let address = server.local_address();
-    let mut silent = connect(&server);
-    let mut idle = connect(&server);
-    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .expect("send");
-    let bytes = idle.read(&mut [0; 1_024]).expect("an answer");
-    assert!(bytes > 0);
-    let start = Instant::now();
-    server.stop();
-    assert!(
-        start.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        start.elapsed()
-    );
-    assert_eq!(silent.read(&mut [0; 16]).unwrap_or(0), 0);
-    assert_eq!(idle.read(&mut [0; 16]).unwrap_or(0), 0);
-    assert!(TcpStream::connect(address).is_err());
+    let stop = || {
+        let server = start();
+        let address = server.local_address();
+        let mut silent = connect(&server);
+        let mut idle = connect(&server);
+        idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .expect("send");
+        let bytes = idle.read(&mut [0; 1_024]).expect("an answer");
+        assert!(bytes > 0);
+        let start = Instant::now();
+        server.stop();
+        let time = start.elapsed();
+        assert_eq!(silent.read(&mut [0; 16]).unwrap_or(0), 0);
+        assert_eq!(idle.read(&mut [0; 16]).unwrap_or(0), 0);
+        assert!(TcpStream::connect(address).is_err());
+        time
+    };
+    // A server that waits for the silent ones takes two seconds each time; a busy machine delays only some stops.
+    assert!((0..5).any(|_| stop() < Duration::from_secs(2)));
 }
 
 #[test]
