@@ -29,7 +29,7 @@ impl Clone for Counted {
 
 /// Lets one item meet very many partners, and holds the results up for a while.
 fn check(by_time: bool, name: &str) {
-    const PARTNERS: u64 = 60_000;
+    const PARTNERS: u64 = 20_000;
     let flow = Flow::with_settings("many", settings(2, 256));
     let [rows, others, end] = [(); 3].map(|()| Hand::default());
     let sums = flow.values::<u64, u64>("sums");
@@ -74,7 +74,7 @@ fn check(by_time: bool, name: &str) {
     rows.give([7]);
     // The sink takes nothing: results fill the rings, and the rest of them is not made.
     let copies = wait_until_still() - before;
-    assert!((1..20_000).contains(&copies), "{name}: {copies}");
+    assert!((1..PARTNERS / 3).contains(&copies), "{name}: {copies}");
     // Other stages go on.
     others.give(0..10);
     wait_until("others are counted", || sums.get(&9).is_some());
@@ -85,8 +85,7 @@ fn check(by_time: bool, name: &str) {
     assert!(taken.into_iter().eq(0..PARTNERS));
     rows.end();
     others.end();
-    let summary = running.join().unwrap();
-    assert_eq!(summary.lost_wakeups, 0);
+    running.join().unwrap();
 }
 
 /// Waits until no copy is made any more. Returns their number.
