@@ -10,7 +10,8 @@
 //!    returns at once when the count has changed.
 //! 2. *The worker itself changed something.* Then the activation is [`Done`](crate::stage::activation::Activation), also
 //!    when it took no item but only passed on results of former slices or let a ring grow
-//!    ([`End::take_progress`](crate::stage::terminal::End::take_progress)), and a new round begins.
+//!    ([`End::take_progress`](crate::stage::terminal::End::take_progress)), or passed room that a writer left empty
+//!    ([`Took::Passed`](crate::stage::input::Took::Passed)), and a new round begins.
 //! 3. *Another worker changed something.* If that worker's activation is `Done`, the worker begins a new round itself.
 //!    But an activation that does nothing also changes something for a moment: it holds its instance, room in rings, or
 //!    the memory of a ring. A worker that comes meanwhile finds the stage locked, blocked or empty. So the last worker

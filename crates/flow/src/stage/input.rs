@@ -17,6 +17,9 @@ use crate::time::partitions::{PartitionId, Partitions};
 pub enum Took {
     /// There are items in hand.
     Items,
+    /// No items, but room that writers left empty is passed: writers may have room now, an event may be due, or the
+    /// input finished.
+    Passed,
     Idle,
     End,
 }

@@ -79,6 +79,8 @@ impl<T: Send + 'static> Input for RingInput<T> {
         self.slice = self.ring.try_read(budget);
         Ok(match &self.slice {
             Some(_) => Took::Items,
+            // What was readable before was empty room, or another worker has taken it.
+            None if self.ring.readable() == 0 => Took::Passed,
             None => Took::Idle,
         })
     }
@@ -104,5 +106,37 @@ impl<T: Send + 'static> Input for RingInput<T> {
         if let Some(slice) = self.slice.take() {
             slice.done();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use millstream_ring::RingConfig;
+
+    use super::*;
+    use crate::stage::channel::AnyRing;
+
+    /// A worker that passed empty room found nothing to read and slept, although the input was finished from then on.
+    #[test]
+    fn an_input_says_that_it_has_passed_room_that_a_writer_left_empty() {
+        let ring = Ring::<u64>::new(RingConfig {
+            capacity_min: NonZeroUsize::new(8).expect("not zero"),
+            capacity_max: NonZeroUsize::new(8).expect("not zero"),
+            lanes: NonZeroUsize::MIN,
+        });
+        let rings: Vec<Arc<dyn AnyRing>> = vec![Arc::new(Arc::clone(&ring))];
+        let channel = ChannelState::new("c", rings);
+        let mut input = RingInput::new(&ring, &channel, 0);
+        let earlier = ring.try_write(3).expect("the ring is empty");
+        let later = ring.try_write(3).expect("there is room");
+        drop(earlier);
+        drop(later);
+        channel.close();
+        assert!(!input.is_finished());
+        assert!(input.readable() > 0, "empty room counts until it is passed");
+        assert_eq!(input.take(8).ok(), Some(Took::Passed));
+        assert_eq!((input.readable(), input.is_finished()), (0, true));
     }
 }

@@ -17,6 +17,8 @@ pub(super) enum Claim {
     /// There are no items, but a control event to emit.
     Emit(ControlEvent),
     Blocked,
+    /// There are no items, but other stages may go on now, or this one.
+    Passed,
     Idle,
     End,
 }
@@ -107,6 +109,7 @@ where
         terminal.cancel();
         Ok(match took {
             Took::End => Claim::End,
+            Took::Passed => Claim::Passed,
             _ => Claim::Idle,
         })
     }

@@ -53,6 +53,7 @@ where
                     return Ok(Activation::Done(0));
                 }
                 Claim::Blocked => return Ok(Activation::Blocked),
+                Claim::Passed => return Ok(Activation::Done(0)),
                 Claim::Idle => {
                     self.store_letters(context, &mut instance.held_letters)?;
                     return Ok(match instance.terminal.pause()? {

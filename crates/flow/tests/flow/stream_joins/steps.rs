@@ -85,7 +85,8 @@ fn check(by_time: bool, name: &str) {
     assert!(taken.into_iter().eq(0..PARTNERS));
     rows.end();
     others.end();
-    running.join().unwrap();
+    let summary = running.join().unwrap();
+    assert_eq!(summary.lost_wakeups, 0, "{name}");
 }
 
 /// Waits until no copy is made any more. Returns their number.
