@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 use millstream_connect::{AnyRecords, AnySource, check_flow_name};
-use millstream_flow::{Chain, Checkpointing, Emit, FlowSettings, Resume, Source, SourceInput};
+use millstream_flow::{
+    Chain, Checkpointing, Emit, Entry, FlowSettings, Operators, Resume, Source, SourceInput,
+};
 use millstream_log::Share;
 use parking_lot::Mutex;
 
 use crate::codec::Codec;
 use crate::error::Error;
 use crate::event::Event;
-use crate::node::{End, Node};
+use crate::node::{Encoder, End, Node};
 use crate::running::RunningFlow;
 use crate::stream::{Decoder, Stream};
 use crate::topic::Topic;
@@ -382,8 +384,33 @@ impl Flow {
         engine.unwrap_or_else(|| unreachable!("a stream begins with a topic"))
     }
 
+    /// Ends operators in a topic, which `ensure` checks and makes if it is missing. `encode` makes the records.
+    pub(crate) fn end<I, C, D>(
+        self,
+        operators: Operators<I, C>,
+        mut topic: Topic<D>,
+        ensure: impl FnOnce(&mut Topic<D>) -> Result<(), Error>,
+        encode: Encoder<C::Out>,
+    ) -> Flow
+    where
+        I: Entry,
+        C: Chain<I::Item, Out: Clone + Send + Sized + 'static>,
+    {
+        if !self.has_fault()
+            && let Err(error) = ensure(&mut topic)
+        {
+            self.fault(error);
+        }
+        let name = self.stage_name(&topic.name);
+        match topic.node.sink(&topic.name, encode) {
+            Ok(sink) => drop(operators.sink(&name, sink)),
+            Err(error) => self.fault(topic.error(error)),
+        }
+        self
+    }
+
     /// Returns whether [`start`](Self::start) will return an error: then no topics may be created for the flow.
-    pub(crate) fn has_fault(&self) -> bool {
+    fn has_fault(&self) -> bool {
         self.shared.state.lock().fault.is_some()
     }
 

@@ -295,36 +295,24 @@ where
     /// Changes of rows ([`RowChange`]) are stored with their kinds. The flow does not start if their topic is
     /// keyed, since the newest change of a key is not its row: [`write_rows`](Self::write_rows) writes the rows.
     pub fn write<D: Encode<T>>(self, topic: Topic<D>) -> Flow {
-        let Stream {
-            flow, operators, ..
-        } = self;
-        if !flow.has_fault() {
-            let ensured = match is_change::<T>() {
-                true => topic.ensure_not_keyed(),
-                false => topic.ensure(),
-            };
-            if let Err(error) = ensured {
-                flow.fault(error);
-            }
-        }
-        let sink = topic.node.sink(&topic.name, Box::new(record_of));
         let codec = topic.codec.clone();
-        let encoded = operators.each(move |event: &Event<T>, emit: &mut Emit<EncodedEvent>| {
-            let mut item = Vec::new();
-            codec.encode(&event.item, &mut item)?;
-            emit(&Event {
-                time: event.time,
-                key: event.key.clone(),
-                item,
-            });
-            Ok(())
-        });
-        let name = flow.stage_name(&topic.name);
-        match sink {
-            Ok(sink) => drop(encoded.sink(&name, sink)),
-            Err(error) => flow.fault(topic.error(error)),
-        }
-        flow
+        let encoded =
+            self.operators
+                .each(move |event: &Event<T>, emit: &mut Emit<EncodedEvent>| {
+                    let mut item = Vec::new();
+                    codec.encode(&event.item, &mut item)?;
+                    emit(&Event {
+                        time: event.time,
+                        key: event.key.clone(),
+                        item,
+                    });
+                    Ok(())
+                });
+        let ensure = |topic: &mut Topic<D>| match is_change::<T>() {
+            true => topic.ensure_not_keyed(),
+            false => topic.ensure(),
+        };
+        self.flow.end(encoded, topic, ensure, Box::new(record_of))
     }
 }
 

@@ -223,18 +223,9 @@ where
     /// Keeps a keyed topic equal to the items: writes `Some(value)` as the value of its key, and deletes the key of `None`. The topic
     /// is made if it is missing; the flow does not start if it is there, and its `cleanup.policy` does not contain `compact`. An item
     /// without a key becomes a dead letter.
-    pub fn write_keys<D: Encode<T>>(self, mut topic: Topic<D>) -> Flow {
-        let Stream {
-            flow, operators, ..
-        } = self;
-        if !flow.has_fault()
-            && let Err(error) = topic.ensure_keyed()
-        {
-            flow.fault(error);
-        }
-        let sink = topic.node.sink(&topic.name, Box::new(upsert_of));
+    pub fn write_keys<D: Encode<T>>(self, topic: Topic<D>) -> Flow {
         let codec = topic.codec.clone();
-        let encoded = operators.each(
+        let encoded = self.operators.each(
             move |event: &Event<Option<T>>, emit: &mut Emit<'_, Event<Option<Vec<u8>>>>| {
                 if event.key.is_none() {
                     return Err("the item has no key, so it is the row of none".into());
@@ -251,12 +242,8 @@ where
                 Ok(())
             },
         );
-        let name = flow.stage_name(&topic.name);
-        match sink {
-            Ok(sink) => drop(encoded.sink(&name, sink)),
-            Err(error) => flow.fault(topic.error(error)),
-        }
-        flow
+        let ensure = |topic: &mut Topic<D>| topic.ensure_keyed();
+        self.flow.end(encoded, topic, ensure, Box::new(upsert_of))
     }
 }
 
@@ -271,7 +258,7 @@ where
     /// Writes the items with their keys to a keyed topic that also finds them by a secondary key of this `index`, which `secondary`
     /// returns: for [`Flow::join_topics`], or `millstream kv find`. The topic is made if it is missing; the flow does not start if it
     /// is there, and is not keyed or lacks the index.
-    pub fn write_indexed<D, S, G>(self, mut topic: Topic<D>, index: &str, secondary: G) -> Flow
+    pub fn write_indexed<D, S, G>(self, topic: Topic<D>, index: &str, secondary: G) -> Flow
     where
         D: Encode<T>,
         S: Key,
@@ -281,18 +268,12 @@ where
         let Stream {
             flow, operators, ..
         } = self.stream;
-        if !flow.has_fault()
-            && let Err(error) = topic.ensure_indexed(index)
-        {
-            flow.fault(error);
-        }
         let header = format!("{SECONDARY_KEY_PREFIX}{index}").into_bytes();
         let encode = move |indexed: &Indexed, record: &mut EncodedRecord| {
             record_of(&indexed.event, record);
             let secondary = Some(indexed.secondary.to_vec());
             record.headers.push((header.clone(), secondary));
         };
-        let sink = topic.node.sink(&topic.name, Box::new(encode));
         let codec = topic.codec.clone();
         let encoded = operators.each(move |event: &Event<T>, emit: &mut Emit<'_, Indexed>| {
             let mut item = Vec::new();
@@ -309,12 +290,8 @@ where
             });
             Ok(())
         });
-        let name = flow.stage_name(&topic.name);
-        match sink {
-            Ok(sink) => drop(encoded.sink(&name, sink)),
-            Err(error) => flow.fault(topic.error(error)),
-        }
-        flow
+        let ensure = |topic: &mut Topic<D>| topic.ensure_indexed(index);
+        flow.end(encoded, topic, ensure, Box::new(encode))
     }
 }
 

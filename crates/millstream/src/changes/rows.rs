@@ -74,23 +74,14 @@ where
     /// there, and its `cleanup.policy` does not contain `compact`.
     ///
     /// [`write`](Stream::write) stores all changes with their kinds instead, in a topic that is not keyed.
-    pub fn write_rows<K, V, D, G>(self, mut topic: Topic<D>, row: G) -> Flow
+    pub fn write_rows<K, V, D, G>(self, topic: Topic<D>, row: G) -> Flow
     where
         K: Key,
         D: Encode<V>,
         G: Fn(&R) -> (K, V) + Send + Sync + 'static,
     {
-        let Stream {
-            flow, operators, ..
-        } = self;
-        if !flow.has_fault()
-            && let Err(error) = topic.ensure_keyed()
-        {
-            flow.fault(error);
-        }
-        let sink = topic.node.sink(&topic.name, Box::new(upsert_of));
         let codec = topic.codec.clone();
-        let encoded = operators.each(
+        let encoded = self.operators.each(
             move |event: &Event<RowChange<R>>, emit: &mut Emit<'_, Event<Option<Vec<u8>>>>| {
                 let (key, value) = row(event.item.row());
                 let item = match &event.item {
@@ -111,12 +102,8 @@ where
                 Ok(())
             },
         );
-        let name = flow.stage_name(&topic.name);
-        match sink {
-            Ok(sink) => drop(encoded.sink(&name, sink)),
-            Err(error) => flow.fault(topic.error(error)),
-        }
-        flow
+        let ensure = |topic: &mut Topic<D>| topic.ensure_keyed();
+        self.flow.end(encoded, topic, ensure, Box::new(upsert_of))
     }
 }
 
