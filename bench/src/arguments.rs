@@ -223,6 +223,7 @@ mod tests {
             "ysb-star",
             "windows",
             "state",
+            "nexmark",
             "ranks",
             "soak",
             "torture",

@@ -24,11 +24,14 @@ impl Benchmark {
 
     /// Runs all cases, or one.
     pub fn run(&self, bench: &Bench, only: Option<&str>) -> Result<Vec<Case>> {
+        bench.ran.borrow_mut().clear();
         let mut results = Vec::new();
         for (name, run) in self.cases {
             if only.is_none_or(|only| only == *name) {
                 eprintln!("bench: {} {name} …", self.name);
-                results.extend(run(bench).with_context(|| format!("case {name}"))?);
+                let cases = run(bench).with_context(|| format!("case {name}"))?;
+                bench.ran.borrow_mut().extend(cases.iter().cloned());
+                results.extend(cases);
             }
         }
         Ok(results)

@@ -2,11 +2,11 @@
 
 use crate::benchmark::Benchmark;
 use crate::{
-    ads, broker, engine, keys, librdkafka, log, push, ranks, soak, state, torture, windows,
+    ads, broker, engine, keys, librdkafka, log, nexmark, push, ranks, soak, state, torture, windows,
 };
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 14] = [
+pub const BENCHMARKS: [Benchmark; 15] = [
     log::BENCHMARK,
     keys::BENCHMARK,
     engine::BENCHMARK,
@@ -17,6 +17,7 @@ pub const BENCHMARKS: [Benchmark; 14] = [
     ads::YSB_STAR,
     windows::BENCHMARK,
     state::BENCHMARK,
+    nexmark::BENCHMARK,
     ranks::BENCHMARK,
     soak::BENCHMARK,
     torture::BENCHMARK,

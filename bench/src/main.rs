@@ -19,6 +19,7 @@ mod log;
 mod machine;
 mod measure;
 mod memory_group;
+mod nexmark;
 mod plot;
 mod proc;
 mod project;

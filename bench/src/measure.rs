@@ -1,6 +1,6 @@
 //! The settings of a run, rounds in turn, and the time, processor time and energy of work.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use rustix::time::ClockId;
 
 use crate::clock::cpu_s;
 use crate::folder::Folder;
+use crate::report::Case;
 use crate::text::Text;
 use crate::{soak, torture};
 
@@ -29,6 +30,8 @@ pub struct Bench {
     /// How long soak and torture last.
     pub lasts: Option<Duration>,
     pub torture: torture::Options,
+    /// The cases of this benchmark that have run.
+    pub ran: RefCell<Vec<Case>>,
     text: OnceCell<Text>,
 }
 
@@ -43,6 +46,7 @@ impl Bench {
             budget: None,
             lasts: None,
             torture: torture::Options::default(),
+            ran: RefCell::default(),
             text: OnceCell::new(),
         }
     }

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::child::Entry;
-use crate::{keys, log, push, ranks, state, windows};
+use crate::{keys, log, nexmark, push, ranks, state, windows};
 
 /// Runs a task in this process, which the kernel kills when its parent ends.
 ///
@@ -18,12 +18,13 @@ pub fn run(name: &str, json: &str) -> Result<()> {
 }
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    const ALL: [&[Entry]; 6] = [
+    const ALL: [&[Entry]; 7] = [
         &log::TASKS,
         &keys::TASKS,
         &push::TASKS,
         &windows::TASKS,
         &state::TASKS,
+        &nexmark::TASKS,
         &ranks::TASKS,
     ];
     ALL.into_iter().flatten()

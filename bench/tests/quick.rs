@@ -140,6 +140,12 @@ fn every_case_of_state_runs() {
     check("state", 7, "throughput", 3);
 }
 
+/// But for Flink, which takes long to start.
+#[test]
+fn every_case_of_nexmark_runs() {
+    check("nexmark", 44, "q5", 2);
+}
+
 /// But for processes, where there is no MPI.
 #[test]
 fn every_case_of_ranks_runs() {

@@ -7,6 +7,7 @@
 //! event. The random numbers are others.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use fastrand::Rng;
 use millstream::Timestamp;
@@ -115,10 +116,10 @@ impl EventGenerator {
     }
 
     /// Returns a source of the events before a number: those of one share of all.
-    pub fn source(self, events: u64, share: Share) -> impl Source<Item = Event> {
+    pub fn source(self, events: u64, share: Share) -> impl Source<Item = Arc<Event>> {
         let (index, of) = (u64::from(share.index), u64::from(share.of));
         let events_of_share = events.saturating_sub(index).div_ceil(of);
-        Generator::new(move |turn| self.event(index + turn * of)).limit(events_of_share)
+        Generator::new(move |turn| Arc::new(self.event(index + turn * of))).limit(events_of_share)
     }
 
     fn person(&self, number: u64, random: &mut Rng) -> Person {

@@ -6,12 +6,14 @@
 
 mod calendar;
 mod event;
+mod file;
 mod generator;
 mod queries;
 mod query;
 
 pub use calendar::{day, hour, minute};
 pub use event::{Auction, Bid, Event, Person};
+pub use file::{EventFile, write_events};
 pub use generator::{EventGenerator, START};
 pub use queries::{Definition, QUERIES};
-pub use query::{Origin, Query};
+pub use query::{Counter, Events, Origin, Query};

@@ -213,6 +213,47 @@ where
     }
 }
 
+impl<I, C, T> Stream<I, C, T>
+where
+    I: Entry,
+    C: Chain<I::Item, Out = Event<T>>,
+    T: Debug + 'static,
+{
+    /// Gives each item to a function, and ends. After a resume the function gets the items since the checkpoint again.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// use millstream::{Flow, Node};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let orders = node.topic("orders").json::<u64>().create()?;
+    /// orders.send([3, 5])?;
+    /// let sum = Arc::new(AtomicU64::new(0));
+    /// let total = Arc::clone(&sum);
+    /// Flow::new("sum")
+    ///     .read(orders.until_now())
+    ///     .for_each("add", move |price| {
+    ///         total.fetch_add(*price, Ordering::Relaxed);
+    ///     })
+    ///     .run()?;
+    /// assert_eq!(sum.load(Ordering::Relaxed), 8);
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    pub fn for_each<F>(self, name: &str, function: F) -> Flow
+    where
+        F: Fn(&T) + Send + Sync + 'static,
+    {
+        self.flat_map(move |item| {
+            function(item);
+            None::<Infallible>
+        })
+        .end(name)
+    }
+}
+
 impl<I, C> Stream<I, C, Infallible>
 where
     I: Entry,

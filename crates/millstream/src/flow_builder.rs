@@ -188,12 +188,19 @@ impl Flow {
     {
         let engine = self.begin(node);
         let name = self.stage_name(name);
-        let operators = engine.sources(&name, sources).map(|item: &S::Item| Event {
-            time: Timestamp(0),
-            key: None,
-            item: item.clone(),
-        });
-        Stream::new(self.clone(), operators)
+        let decoder = Decoder {
+            time: Some(Arc::default()),
+            ..Decoder::default()
+        };
+        let given = decoder.time.clone().unwrap_or_default();
+        let operators = engine
+            .sources(&name, sources)
+            .map(move |item: &S::Item| Event {
+                time: given.get().map_or(Timestamp(0), |time| time(item)),
+                key: None,
+                item: item.clone(),
+            });
+        Stream::with_decoder(self.clone(), operators, decoder)
     }
 
     /// Returns the share of the input that this rank reads: all of it, if there is one rank.

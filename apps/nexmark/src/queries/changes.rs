@@ -55,17 +55,17 @@ pub fn q15(query: &Query) -> Flow {
     let engine = query.flow().engine();
     let counts = engine.values::<String, Counts>("counts");
     let seen = engine.sets::<String, Seen>("seen");
-    bids.key_by(|bid| day(bid.date_time))
-        .update(
-            "count",
-            &(counts, seen),
-            |day, (counts, mut seen), bid, emit| {
-                let counts = counts.get_or_insert_default();
-                counts.add(&mut seen, bid);
-                emit(&(day.clone(), *counts));
-            },
-        )
-        .write(query.results().setting("cleanup.policy", "compact").json())
+    let results = bids.key_by(|bid| day(bid.date_time)).update(
+        "count",
+        &(counts, seen),
+        |day, (counts, mut seen), bid, emit| {
+            let counts = counts.get_or_insert_default();
+            counts.add(&mut seen, bid);
+            emit(&(day.clone(), *counts));
+        },
+    );
+    let topic = query.results().setting("cleanup.policy", "compact");
+    query.end_in(results, topic)
 }
 
 /// Bids, bidders and auctions of each channel and day: channel, day, minute of the last bid, counts. The topic is keyed by channel and
@@ -75,7 +75,8 @@ pub fn q16(query: &Query) -> Flow {
     let engine = query.flow().engine();
     let counts = engine.values::<(String, String), (String, Counts)>("counts");
     let seen = engine.sets::<(String, String), Seen>("seen");
-    bids.key_by(|bid| (bid.channel.clone(), day(bid.date_time)))
+    let results = bids
+        .key_by(|bid| (bid.channel.clone(), day(bid.date_time)))
         .update(
             "count",
             &(counts, seen),
@@ -86,8 +87,9 @@ pub fn q16(query: &Query) -> Flow {
                 let (channel, day) = key.clone();
                 emit(&(channel, day, last.clone(), *counts));
             },
-        )
-        .write(query.results().setting("cleanup.policy", "compact").json())
+        );
+    let topic = query.results().setting("cleanup.policy", "compact");
+    query.end_in(results, topic)
 }
 
 /// Bids for each auction on each day: auction, day, counts, and the least, highest, mean and total price.
@@ -112,7 +114,7 @@ pub fn q17(query: &Query) -> Flow {
         Mean::of(price),
         Sum::of(price),
     );
-    query
+    let results = query
         .bids()
         .key_by(|bid| (bid.auction, day(bid.date_time)))
         .running("prices", (counts, prices))
@@ -121,24 +123,24 @@ pub fn q17(query: &Query) -> Flow {
             change.map(|((auction, day), (counts, (min, max, mean, sum)))| {
                 (auction, day, counts, min, max, mean, sum)
             })
-        })
-        .write(query.results().json())
+        });
+    query.end(results)
 }
 
 /// The last bid of each bidder for each auction. Of two bids at the same time the higher one is the last.
 pub fn q18(query: &Query) -> Flow {
-    query
+    let results = query
         .bids()
         .key_by(|bid| (bid.bidder, bid.auction))
-        .top("last", 1, |bid| (bid.date_time, bid.price))
-        .write(query.results().json())
+        .top("last", 1, |bid| (bid.date_time, bid.price));
+    query.end(results)
 }
 
 /// The ten highest bids for each auction. Of two equal bids the earlier one is the higher.
 pub fn q19(query: &Query) -> Flow {
-    query
+    let results = query
         .bids()
         .key_by(|bid| bid.auction)
-        .top("highest", 10, |bid| (bid.price, Reverse(bid.date_time)))
-        .write(query.results().json())
+        .top("highest", 10, |bid| (bid.price, Reverse(bid.date_time)));
+    query.end(results)
 }

@@ -27,7 +27,7 @@ pub fn q3(query: &Query) -> Flow {
         })
         .key_by(|(person, _)| *person)
         .inserts();
-    auctions
+    let results = auctions
         .flat_map(Event::auction)
         .filter(|auction| auction.category == CATEGORY)
         .map(|auction| (auction.seller, auction.id))
@@ -38,34 +38,36 @@ pub fn q3(query: &Query) -> Flow {
         .map(|change| {
             let change = change.clone();
             change.map(|((_, auction), (_, (name, city, state)))| (name, city, state, auction))
-        })
-        .write(query.results().json())
+        });
+    query.end(results)
 }
 
 /// The mean of the winning prices of each category: category, price in US cents.
 pub fn q4(query: &Query) -> Flow {
-    valid_bids(query)
+    let results = valid_bids(query)
         .key_by(|(auction, _)| (auction.id, auction.category))
         .running("winning", Max::of(|(_, bid): &(Auction, Bid)| bid.price))
         .key_rows(|((_, category), _)| *category)
         .running(
             "means",
             Mean::of(|(_, price): &((u64, u64), Option<u64>)| price.unwrap_or_default()),
-        )
-        .write(query.results().json())
+        );
+    query.end(results)
 }
 
 /// Each auction with its highest bid, of equal ones the earliest.
 pub fn q9(query: &Query) -> Flow {
-    valid_bids(query)
-        .key_by(|(auction, _)| auction.id)
-        .top("winning", 1, |(_, bid)| (bid.price, Reverse(bid.date_time)))
-        .write(query.results().json())
+    let results =
+        valid_bids(query)
+            .key_by(|(auction, _)| auction.id)
+            .top("winning", 1, |(_, bid)| (bid.price, Reverse(bid.date_time)));
+    query.end(results)
 }
 
 /// The auctions of a category with each of their bids, as changes.
 pub fn q20(query: &Query) -> Flow {
-    bids_of_auctions(query, |auction| auction.category == CATEGORY).write(query.results().json())
+    let results = bids_of_auctions(query, |auction| auction.category == CATEGORY);
+    query.end(results)
 }
 
 /// Returns each auction with each bid that comes before its end. Neither is ever taken back, so all changes are inserts.

@@ -12,7 +12,7 @@ use crate::query::Query;
 /// The auctions with the most bids in the last ten seconds, every two seconds: auction, number of bids, begin of the window.
 /// Several auctions may have the same number.
 pub fn q5(query: &Query) -> Flow {
-    query
+    let results = query
         .bids()
         .key_by(|bid| bid.auction)
         .window(sliding(secs(10), secs(2)))
@@ -24,20 +24,20 @@ pub fn q5(query: &Query) -> Flow {
         .window(tumbling(millis(1)))
         .aggregate(highest(|(_, bids, _): &(u64, u64, Timestamp)| *bids))
         .serve_as("hottest")
-        .flat_map(|window| window.value.clone())
-        .write(query.results().json())
+        .flat_map(|window| window.value.clone());
+    query.end(results)
 }
 
 /// The bids with the highest price in each window of ten seconds.
 pub fn q7(query: &Query) -> Flow {
-    query
+    let results = query
         .bids()
         .key_by(|_| All)
         .window(tumbling(secs(10)))
         .aggregate(highest(|bid: &Bid| bid.price))
         .serve_as("highest")
-        .flat_map(|window| window.value.clone())
-        .write(query.results().json())
+        .flat_map(|window| window.value.clone());
+    query.end(results)
 }
 
 /// The persons that have offered something in the window of ten seconds in which they have registered: person, name, begin of
@@ -52,7 +52,7 @@ pub fn q8(query: &Query) -> Flow {
         .flat_map(Event::auction)
         .map(|auction| auction.seller)
         .key_by(|seller| *seller);
-    persons
+    let results = persons
         .flat_map(Event::person)
         .map(|person| (person.id, person.name.clone()))
         .key_by(|(person, _)| *person)
@@ -63,30 +63,30 @@ pub fn q8(query: &Query) -> Flow {
                 let (id, name) = person.item.clone();
                 (id, name, person.time.0.div_euclid(10_000) * 10_000)
             })
-        })
-        .write(query.results().json())
+        });
+    query.end(results)
 }
 
 /// The bids of each bidder in sessions, which end with ten seconds without a bid: bidder, number of bids, begin, end.
 pub fn q11(query: &Query) -> Flow {
-    query
+    let results = query
         .bids()
         .key_by(|bid| bid.bidder)
         .window(session(secs(10)))
         .count()
         .serve_as("sessions")
-        .map(|window| (window.key, window.value, window.start, window.end))
-        .write(query.results().json())
+        .map(|window| (window.key, window.value, window.start, window.end));
+    query.end(results)
 }
 
 /// The bids of each bidder in windows of ten seconds of the wall clock: bidder, number of bids, begin, end.
 pub fn q12(query: &Query) -> Flow {
-    query
+    let results = query
         .bids()
         .key_by(|bid| bid.bidder)
         .clock_windows("bids", tumbling(secs(10)), Count)
-        .map(|window| (window.key, window.value, window.start, window.end))
-        .write(query.results().json())
+        .map(|window| (window.key, window.value, window.start, window.end));
+    query.end(results)
 }
 
 /// All items with the highest score.
