@@ -6,6 +6,8 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
+import java.math.BigDecimal;
+import java.math.RoundingMode;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -247,8 +249,9 @@ public final class NexmarkPeer {
             if (column instanceof LocalDateTime time) {
                 return Long.toString(time.toInstant(ZoneOffset.UTC).toEpochMilli());
             }
+            // Rounded as in Rust: of the exact value, and halves to even.
             return column instanceof Double number
-                    ? String.format(Locale.ROOT, "%.3f", number)
+                    ? new BigDecimal(number).setScale(3, RoundingMode.HALF_EVEN).toPlainString()
                     : String.valueOf(column);
         }
 
