@@ -35,6 +35,11 @@ impl Workers {
         if waiting_ns.sum::<f64>() < HELP_NS + SLICE_NS as f64 {
             return;
         }
+        // More workers than slots are there since their code waits: then they lose their slots.
+        let is_for_waiting = count_max > self.member.pool().slots().get();
+        if !is_for_waiting && !self.member.has_room() {
+            return;
+        }
         if has_sleepers {
             self.doorbell.wake_by_ref();
         } else if self

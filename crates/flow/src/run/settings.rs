@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use millstream_base::{Clock, SystemClock};
 use millstream_exchange::Ranks;
+use millstream_pool::{Class, Pool};
 
 use crate::checkpoint::store::Checkpointing;
 use crate::run::scheduler::{Priority, Scheduler};
@@ -19,6 +20,13 @@ pub struct FlowSettings {
     /// Worker threads at most; as many as there are cores by default. There are fewer while they are
     /// enough for the load.
     pub workers: NonZeroUsize,
+    /// The slots that the workers share with other flows and other work; those of the process by default. A worker
+    /// computes only while it has a slot. More workers than slots are of use where code of the flow waits.
+    pub pool: Arc<Pool>,
+    /// The class of the flow's work; best effort by default.
+    pub class: Class,
+    /// The flow's share of the slots, beside others of its class that have work; 1 by default.
+    pub share: NonZeroUsize,
     /// Whether another worker replaces one that has died; it does by default. Without it the flow continues with the
     /// workers that are left; the last one is replaced all the same, so that the flow ends.
     pub replaces_workers: bool,
@@ -65,6 +73,9 @@ impl Default for FlowSettings {
         const RING_ITEMS_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
         FlowSettings {
             workers: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            pool: Pool::of_process(),
+            class: Class::default(),
+            share: NonZeroUsize::MIN,
             replaces_workers: true,
             order: Order::default(),
             scheduler: Arc::new(Priority::default()),

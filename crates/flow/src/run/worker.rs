@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use millstream_pool::Seat;
+
 use crate::checkpoint::coordinator::Purpose;
 use crate::checkpoint::decisions::Decisions;
 use crate::doorbell::{Look, Woken};
@@ -138,6 +140,8 @@ impl Workers {
 
     /// Activates the stages that the scheduler picks until the flow has ended.
     fn work(self: &Arc<Self>, number: usize) -> Leaving {
+        let mut seat = self.member.seat();
+        seat.take();
         let mut tried = vec![false; self.stages.len()];
         let mut turn = 0;
         // Noted before the stages are looked at: see `Doorbell`.
@@ -145,6 +149,7 @@ impl Workers {
         let mut is_blocked = false;
         let mut now = self.clock.monotonic();
         while !self.leaving.load(Ordering::Relaxed) {
+            seat.offer();
             if let Some(decisions) = self.coordinator.decisions_due()
                 && let Err(failure) = decisions.decide()
             {
@@ -175,7 +180,7 @@ impl Workers {
                 }
                 None if self.move_cycles(is_blocked) => Next::LookAgain,
                 None if self.snapshot_if_at_rest(now) => Next::LookAgain,
-                None => match self.sleep(look, number) {
+                None => match self.sleep(look, number, &mut seat) {
                     Woken::Retired => return Leaving::Retired,
                     Woken::Rung => Next::LookAgain,
                 },
@@ -244,7 +249,8 @@ impl Workers {
         }
     }
 
-    fn sleep(&self, look: Look, number: usize) -> Woken {
+    /// Sleeps without a slot.
+    fn sleep(&self, look: Look, number: usize, seat: &mut Seat) -> Woken {
         if let Some(at) = self.coordinator.alarm() {
             self.doorbell.ring_at(at);
         }
@@ -252,8 +258,13 @@ impl Workers {
             let at_ns = self.adjust_at_ns.load(Ordering::Relaxed);
             self.doorbell.ring_at(Duration::from_nanos(at_ns));
         }
+        seat.give_back();
         let workers = self;
-        self.doorbell.wait(look, &Sleeper { workers, number })
+        let woken = self.doorbell.wait(look, &Sleeper { workers, number });
+        if woken == Woken::Rung {
+            seat.take();
+        }
+        woken
     }
 
     /// Takes this worker off the count, unless it is the last.

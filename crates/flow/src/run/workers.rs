@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use millstream_base::Clock;
 use millstream_exchange::Ranks;
+use millstream_pool::Member;
 use parking_lot::{Condvar, Mutex};
 
 use crate::checkpoint::coordinator::{Coordinator, Purpose};
@@ -62,6 +63,8 @@ pub struct Workers {
     /// When the last worker left.
     pub(super) ended_at: Mutex<Option<Duration>>,
     pub(super) ended: Condvar,
+    /// The flow as a member of its pool.
+    pub(super) member: Arc<Member>,
     /// Workers that have not left, and at most how many there may be.
     pub(super) count: AtomicUsize,
     pub(super) count_max: AtomicUsize,
@@ -105,8 +108,12 @@ impl Workers {
         }
         want_events(&graph.stages);
         align(&graph.stages, &graph.step);
+        let member = settings
+            .pool
+            .join(&graph.name, settings.class, settings.share);
         let workers = Arc::new(Workers {
             name: graph.name,
+            member,
             cycles,
             coordinator: Coordinator::new(
                 &graph.stages,

@@ -11,7 +11,7 @@ use millstream_base::Timestamp;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{
-    BoxError, Emit, Flow, FlowError, FlowSettings, Order, Output, Pick, Priority, RoundRobin,
+    BoxError, Emit, Flow, FlowError, FlowSettings, Order, Output, Pick, Pool, Priority, RoundRobin,
     Running, Scheduler, Sink, Source, SourcePartitions, SourceStatus, Stages, Watermarks,
 };
 
@@ -20,6 +20,8 @@ use crate::support::{Collect, Hand, Letters, settings, wait_until};
 fn workers(count: usize) -> FlowSettings {
     FlowSettings {
         workers: NonZeroUsize::new(count).unwrap(),
+        // Its own: tests of one process take no slots from each other.
+        pool: Pool::new(NonZeroUsize::new(count).unwrap()),
         ..FlowSettings::default()
     }
 }

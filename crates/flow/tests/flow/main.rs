@@ -26,6 +26,7 @@ mod pace;
 mod panics;
 mod partitions;
 mod parts;
+mod pool;
 mod process;
 mod ranks;
 mod records;

@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 use millstream_exchange::Ranks;
 use millstream_flow::{
-    BoxError, DeadLetter, DeadLetters, FlowError, FlowSettings, Output, Running, Sink, Source,
-    SourcePartitions, SourceStatus,
+    BoxError, DeadLetter, DeadLetters, FlowError, FlowSettings, Output, Pool, Running, Sink,
+    Source, SourcePartitions, SourceStatus,
 };
 
 pub fn settings(workers: usize, ring_items_max: usize) -> FlowSettings {
     FlowSettings {
         workers: NonZeroUsize::new(workers).unwrap(),
+        // Its own: tests of one process take no slots from each other.
+        pool: Pool::new(NonZeroUsize::new(workers).unwrap()),
         ring_items_max: NonZeroUsize::new(ring_items_max).unwrap(),
         ..FlowSettings::default()
     }
