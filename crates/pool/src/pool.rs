@@ -1,19 +1,21 @@
 //! A pool and its members.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, io, thread};
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::class::Class;
+use crate::controller::Level;
+use crate::objective::Objective;
 use crate::schedule::{MemberId, Schedule, SeatId, Wanted};
 use crate::seat::{Cell, STALL, Seat};
+use crate::supervisor::{Decision, Meter, ObjectiveView, Supervisor};
 
 /// The slots of a process, and the members that share them.
 pub struct Pool {
@@ -25,6 +27,7 @@ pub struct Pool {
     /// Whether a slot is free. Written under the lock of `state`, read without it as a hint.
     has_free: AtomicBool,
     pub(crate) state: Mutex<State>,
+    supervisor: Arc<Supervisor>,
 }
 
 /// The members and the seats. Under the lock of the pool.
@@ -48,6 +51,7 @@ struct SeatState {
 
 const CRITICAL: u8 = 1;
 const BEST_EFFORT: u8 = 2;
+const LIMITED: u8 = 4;
 
 /// A member's part of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -69,9 +73,10 @@ pub struct MemberView {
 impl Pool {
     /// Creates a pool with this number of slots.
     pub fn new(slots: NonZeroUsize) -> Arc<Pool> {
-        Arc::new(Pool {
+        let started_at = Instant::now();
+        Arc::new_cyclic(|pool| Pool {
             slots,
-            started_at: Instant::now(),
+            started_at,
             wanted: AtomicU8::new(0),
             has_free: AtomicBool::new(true),
             state: Mutex::new(State {
@@ -82,6 +87,7 @@ impl Pool {
                 stalls: 0,
                 last_id: 0,
             }),
+            supervisor: Supervisor::new(pool, started_at),
         })
     }
 
@@ -131,6 +137,34 @@ impl Pool {
         view.collect()
     }
 
+    /// Adds work with an objective, which is told of each request. While an objective is missed, best-effort work has hardly
+    /// any slots; it gets them back step by step while all latencies are low.
+    ///
+    /// # Errors
+    /// If the machine gives no thread.
+    pub fn objective(&self, name: &str, objective: Objective) -> io::Result<Arc<Meter>> {
+        self.supervisor.add(name, objective)
+    }
+
+    /// Returns the objectives and how they stand.
+    pub fn objectives(&self) -> Vec<ObjectiveView> {
+        self.supervisor.objectives()
+    }
+
+    /// Returns the last changes of the level of best-effort work, the newest last.
+    pub fn decisions(&self) -> Vec<Decision> {
+        self.supervisor.decisions()
+    }
+
+    /// Limits best-effort work to this part of all slots.
+    pub(crate) fn limit_best_effort(&self, level: Level) {
+        let now = self.now();
+        let mut state = self.state.lock();
+        state.schedule.limit(level, now);
+        state.look_after(now);
+        self.publish(&state);
+    }
+
     /// Returns how often a slot was taken from a thread that had not offered it for [`STALL`] while others waited.
     pub fn stalls(&self) -> u64 {
         self.state.lock().stalls
@@ -146,20 +180,24 @@ impl Pool {
         let Wanted {
             critical,
             best_effort,
+            is_limited,
         } = state.schedule.wanted();
         let critical = if critical { CRITICAL } else { 0 };
         let best_effort = if best_effort { BEST_EFFORT } else { 0 };
-        self.wanted.store(critical | best_effort, Ordering::Relaxed);
+        let limited = if is_limited { LIMITED } else { 0 };
+        self.wanted
+            .store(critical | best_effort | limited, Ordering::Relaxed);
         let has_free = state.schedule.has_free();
         self.has_free.store(has_free, Ordering::Relaxed);
     }
 
-    /// Whether any seats wait, and whether those of a higher class than `class` do.
+    /// Whether a seat of the class has to ask now and then whether it has to give up its slot, and whether it has to ask at
+    /// each offer.
     #[inline]
     pub(crate) fn wanted_beside(&self, class: Class) -> (bool, bool) {
         let wanted = self.wanted.load(Ordering::Relaxed);
-        let is_higher = class == Class::BestEffort && wanted & CRITICAL > 0;
-        (wanted > 0, is_higher)
+        let at_once = class == Class::BestEffort && wanted & (CRITICAL | LIMITED) > 0;
+        (wanted > 0, at_once)
     }
 }
 
@@ -193,8 +231,11 @@ impl State {
         }
     }
 
-    /// Takes the slots of threads that have not offered them for long.
-    pub fn take_from_stalled(&mut self, now: Duration) {
+    /// Gives free slots to seats that may have one by now, and takes those of threads that have not offered them for long.
+    pub fn look_after(&mut self, now: Duration) {
+        for next in self.schedule.fill(now) {
+            self.begin(next, now);
+        }
         let holding: Vec<SeatId> = self.schedule.holding().collect();
         for id in holding {
             let seat = self.seat(id);
@@ -225,6 +266,12 @@ impl State {
     fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.supervisor.close();
     }
 }
 

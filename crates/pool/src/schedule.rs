@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::class::Class;
+use crate::controller::{FULL, Level};
 
 /// A seat keeps its slot for this long while another seat of its class waits, unless it gives the slot back.
 pub const SLICE: Duration = Duration::from_millis(1);
@@ -23,7 +24,10 @@ pub type SeatId = u64;
 /// divided by its share. The member with the smallest lead is next. A member that comes back starts with the lead of the
 /// member that is furthest behind, so that it cannot save up time (as virtual time in fair queueing).
 ///
-/// No slot is free while a seat waits.
+/// Best-effort work may be limited to a *level*, a part of all slots: then it has a budget of time, which is refilled at that
+/// rate and holds a slice at most. At level 0 it has what a starving seat gets, and no more.
+///
+/// No slot is free while a seat waits that may have one.
 pub struct Schedule {
     slots: usize,
     members: BTreeMap<MemberId, Member>,
@@ -32,6 +36,20 @@ pub struct Schedule {
     waiting: Vec<Waiting>,
     /// The lead of a member that comes back, by class. Never falls.
     floors: [Duration; 2],
+    level: Level,
+    /// The time that best-effort work may still have, in nanoseconds, below [`FULL`].
+    budget_ns: i64,
+    /// When the budget was last refilled.
+    refilled_at: Duration,
+}
+
+/// The outcome of an offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offered {
+    /// The seat keeps its slot.
+    Keeps,
+    /// It waits for another one; this seat has its slot now, if any may have it.
+    Waits(Option<SeatId>),
 }
 
 struct Member {
@@ -66,6 +84,8 @@ pub struct Wanted {
     pub critical: bool,
     /// Best-effort seats wait.
     pub best_effort: bool,
+    /// Best-effort work is limited: its seats have to ask at each offer.
+    pub is_limited: bool,
 }
 
 /// A member's part of the pool at one moment.
@@ -88,7 +108,42 @@ impl Schedule {
             holding: Vec::new(),
             waiting: Vec::new(),
             floors: [Duration::ZERO; 2],
+            level: FULL,
+            budget_ns: 0,
+            refilled_at: Duration::ZERO,
         }
+    }
+
+    /// Limits best-effort work to a level. Call [`fill`](Self::fill) behind it.
+    pub fn limit(&mut self, level: Level, now: Duration) {
+        self.count(now);
+        self.level = level;
+        self.budget_ns = self.budget_ns.min(0);
+    }
+
+    /// Gives free slots to waiting seats that may have one. Returns them.
+    pub fn fill(&mut self, now: Duration) -> Vec<SeatId> {
+        self.count(now);
+        let mut granted = Vec::new();
+        while self.has_free()
+            && let Some(next) = self.next(now, None)
+        {
+            granted.push(self.grant(next, now));
+        }
+        granted
+    }
+
+    /// Returns how long it takes until a waiting seat may have a slot that is free; `None` if no slot is free, or no seat waits.
+    pub fn until_filled(&mut self, now: Duration) -> Option<Duration> {
+        self.count(now);
+        let first = self.waiting.iter().find(|_| self.has_free())?;
+        let starves = (first.since + STARVING).saturating_sub(now);
+        let rate = self.slots as i64 * i64::from(self.level);
+        if rate == 0 {
+            return Some(starves);
+        }
+        let refilled_ns = (1 - self.budget_ns).max(0) * i64::from(FULL) / rate;
+        Some(starves.min(Duration::from_nanos(refilled_ns.unsigned_abs())))
     }
 
     /// Adds a member.
@@ -123,8 +178,9 @@ impl Schedule {
             let state = self.members.get_mut(&member).expect("it has joined");
             state.lead = state.lead.max(self.floors[state.class as usize]);
         }
-        // Nothing waits while a slot is free.
-        let has_slot = self.has_free();
+        // No seat waits that may have the free slot.
+        let has_slot = self.has_free()
+            && (self.class(member) == Class::Critical || self.may_have_best_effort());
         match has_slot {
             true => self.holding.push(Holding {
                 seat,
@@ -151,34 +207,44 @@ impl Schedule {
         Some(self.grant(next, now))
     }
 
-    /// A seat that could give up its slot asks whether it has to. Then it waits for another one, and the seat that is returned
-    /// has its slot now.
-    pub fn offer(&mut self, seat: SeatId, now: Duration) -> Option<SeatId> {
+    /// A seat that could give up its slot asks whether it has to.
+    ///
+    /// # Panics
+    /// If it has none.
+    pub fn offer(&mut self, seat: SeatId, now: Duration) -> Offered {
         self.count(now);
-        let index = self.holding.iter().position(|held| held.seat == seat)?;
+        let held = self.holding.iter().position(|held| held.seat == seat);
+        let index = held.expect("the seat has a slot");
         let held = &self.holding[index];
         let (member, class) = (held.member, self.class(held.member));
         let has_had_slice = now.saturating_sub(held.since) >= SLICE;
-        let is_protected = held.has_starved && !has_had_slice;
+        if held.has_starved && !has_had_slice {
+            return Offered::Keeps;
+        }
         // Seats of one member do not take slots from each other.
-        let next = self.next(now, Some(member))?;
-        let waiting = &self.waiting[next];
-        let is_due = match (self.class(waiting.member), class) {
-            (Class::Critical, Class::BestEffort) => !is_protected,
-            (Class::BestEffort, Class::Critical) => has_had_slice && self.is_starving(waiting, now),
-            _ => has_had_slice && self.lead(waiting.member) <= self.lead(member),
-        };
-        if !is_due {
-            return None;
+        let next = self.next(now, Some(member));
+        let has_to_go = class == Class::BestEffort && !self.may_have_best_effort();
+        let is_due = next.is_some_and(|next| {
+            let waiting = &self.waiting[next];
+            match (self.class(waiting.member), class) {
+                (Class::Critical, Class::BestEffort) => true,
+                (Class::BestEffort, Class::Critical) => {
+                    has_had_slice && self.is_starving(waiting, now)
+                }
+                _ => has_had_slice && self.lead(waiting.member) <= self.lead(member),
+            }
+        });
+        if !is_due && !has_to_go {
+            return Offered::Keeps;
         }
         self.holding.swap_remove(index);
-        let granted = self.grant(next, now);
+        let granted = next.map(|next| self.grant(next, now));
         self.waiting.push(Waiting {
             seat,
             member,
             since: now,
         });
-        Some(granted)
+        Offered::Waits(granted)
     }
 
     /// Whether another seat of the member would have a slot soon: one is free, or others hold more than their part.
@@ -209,6 +275,7 @@ impl Schedule {
         Wanted {
             critical: waits(Class::Critical),
             best_effort: waits(Class::BestEffort),
+            is_limited: self.level < FULL,
         }
     }
 
@@ -236,12 +303,19 @@ impl Schedule {
 
     /// Counts the time for which slots were held, up to now.
     fn count(&mut self, now: Duration) {
+        let elapsed = now.saturating_sub(self.refilled_at).as_nanos() as i64;
+        self.refilled_at = self.refilled_at.max(now);
+        let refilled = elapsed * self.slots as i64 * i64::from(self.level) / i64::from(FULL);
+        self.budget_ns = (self.budget_ns + refilled).min(SLICE.as_nanos() as i64);
         for held in &mut self.holding {
             let taken = now.saturating_sub(held.counted);
             held.counted = held.counted.max(now);
             let member = self.members.get_mut(&held.member).expect("it has joined");
             member.taken += taken;
             member.lead += taken / member.share;
+            if member.class == Class::BestEffort && self.level < FULL {
+                self.budget_ns -= taken.as_nanos() as i64;
+            }
         }
         for class in [Class::Critical, Class::BestEffort] {
             let active = self.active().filter(|member| self.class(*member) == class);
@@ -270,7 +344,7 @@ impl Schedule {
         };
         let next = starving
             .or_else(|| of_class(Class::Critical))
-            .or_else(|| of_class(Class::BestEffort));
+            .or_else(|| of_class(Class::BestEffort).filter(|_| self.may_have_best_effort()));
         next.map(|(index, _)| index)
     }
 
@@ -286,6 +360,11 @@ impl Schedule {
             has_starved,
         });
         seat
+    }
+
+    /// Whether the level leaves a slot to best-effort work.
+    fn may_have_best_effort(&self) -> bool {
+        self.level == FULL || self.budget_ns > 0
     }
 
     fn is_starving(&self, waiting: &Waiting, now: Duration) -> bool {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, MutexGuard};
 
 use crate::pool::{Member, State};
-use crate::schedule::{SLICE, SeatId};
+use crate::schedule::{Offered, SLICE, SeatId};
 
 /// A thread that has not offered its slot for this long, while another one waits, loses it.
 pub const STALL: Duration = Duration::from_millis(10);
@@ -80,15 +80,15 @@ impl Seat {
     pub fn offer(&mut self) {
         let offers = self.cell.offers.load(Ordering::Relaxed);
         self.cell.offers.store(offers + 1, Ordering::Relaxed);
-        let (is_any, is_higher) = self.member.pool.wanted_beside(self.member.class);
-        if is_any || self.cell.is_revoked.load(Ordering::Relaxed) {
-            self.offer_to_waiting(is_higher);
+        let (now_and_then, at_once) = self.member.pool.wanted_beside(self.member.class);
+        if now_and_then || self.cell.is_revoked.load(Ordering::Relaxed) {
+            self.offer_to_waiting(at_once);
         }
     }
 
     #[cold]
-    fn offer_to_waiting(&mut self, is_higher: bool) {
-        if !is_higher && !self.cell.is_revoked.load(Ordering::Relaxed) {
+    fn offer_to_waiting(&mut self, at_once: bool) {
+        if !at_once && !self.cell.is_revoked.load(Ordering::Relaxed) {
             let now = Instant::now();
             if self.asked_at.is_some_and(|at| now - at < SLICE) {
                 return;
@@ -104,8 +104,8 @@ impl Seat {
             self.ask(&mut state);
         } else {
             let now = pool.now();
-            if let Some(next) = state.schedule.offer(self.id, now) {
-                state.begin(next, now);
+            if let Offered::Waits(next) = state.schedule.offer(self.id, now) {
+                next.into_iter().for_each(|next| state.begin(next, now));
                 self.wait(&mut state);
             }
         }
@@ -130,13 +130,15 @@ impl Seat {
         let pool = &self.member.pool;
         pool.publish(state);
         while !state.schedule.holds(self.id) {
-            match *state.watcher.get_or_insert(self.id) == self.id {
-                true if self.cell.bell.wait_for(state, STALL).timed_out() => {
-                    state.take_from_stalled(pool.now());
-                    pool.publish(state);
-                }
-                true => {}
-                false => self.cell.bell.wait(state),
+            if *state.watcher.get_or_insert(self.id) != self.id {
+                self.cell.bell.wait(state);
+                continue;
+            }
+            let until_filled = state.schedule.until_filled(pool.now());
+            let pause = until_filled.map_or(STALL, |until| until.min(STALL));
+            if self.cell.bell.wait_for(state, pause).timed_out() {
+                state.look_after(pool.now());
+                pool.publish(state);
             }
         }
         if state.watcher == Some(self.id) {

@@ -1,0 +1,316 @@
+//! The thread that watches over objectives, and the decisions that it takes.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use serde::Serialize;
+
+use crate::controller::{Controller, FULL, Level, Reason, Standing};
+use crate::objective::{Latencies, Objective, Pace};
+use crate::pool::Pool;
+
+/// The interval at which standings are looked at, while requests come.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A request is admitted if it would be answered within this share of its objective: the pace may fall meanwhile.
+pub const ADMITTED_BELOW: f64 = 0.9;
+
+/// The last decisions that are kept for people.
+const DECISIONS_MAX: usize = 200;
+
+/// A change of the level of best-effort work.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Decision {
+    /// When, since the pool was created, in seconds.
+    pub at_seconds: f64,
+    /// The part of all slots that best-effort work may have from then on, in percent.
+    pub level: Level,
+    /// Why.
+    pub reason: Reason,
+    /// The objective that was worst off; `None` if no request came.
+    pub objective: Option<String>,
+}
+
+/// The standing of an objective, for people.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ObjectiveView {
+    /// The name of the work that has it.
+    pub name: String,
+    /// The objective.
+    pub objective: Objective,
+    /// The latency at its percentile, of the last requests.
+    pub latency: Option<Duration>,
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Those that were answered too late.
+    pub late: u64,
+    /// Those that were refused at once, since they would have been.
+    pub refused: u64,
+    /// Requests that wait or are worked on.
+    pub waiting: usize,
+}
+
+/// Work with an objective. It is told of each request's beginning and end.
+pub struct Meter {
+    name: String,
+    objective: Objective,
+    supervisor: Arc<Supervisor>,
+    /// Set by each request, cleared at each tick.
+    has_requests: AtomicBool,
+    state: Mutex<MeterState>,
+}
+
+#[derive(Default)]
+struct MeterState {
+    latencies: Latencies,
+    pace: Pace,
+    waiting: usize,
+    answered: u64,
+    late: u64,
+    refused: u64,
+    /// When the requests that wait came, the oldest first; answered ones at the front are removed.
+    arrivals: VecDeque<Option<Duration>>,
+    /// The number of the first arrival.
+    first: u64,
+}
+
+/// A request that was begun: see [`Meter::begin`]. Dropped, it has ended.
+pub struct Measured {
+    meter: Arc<Meter>,
+    number: u64,
+    begun_at: Duration,
+}
+
+impl Meter {
+    fn new(name: &str, objective: Objective, supervisor: &Arc<Supervisor>) -> Meter {
+        Meter {
+            name: name.to_owned(),
+            objective,
+            supervisor: Arc::clone(supervisor),
+            has_requests: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Whether requests have come or were answered since the last call, or wait.
+    fn is_busy(&self) -> bool {
+        self.has_requests.swap(false, Ordering::SeqCst) || self.state.lock().waiting > 0
+    }
+
+    /// A request has come. Measures it until the result is dropped.
+    ///
+    /// # Errors
+    /// If it would be answered too late, by the pace of the last answers: it should be refused at once, to come again after
+    /// this time.
+    pub fn begin(self: &Arc<Self>) -> Result<Measured, Duration> {
+        let mut state = self.state.lock();
+        let waiting = state.waiting;
+        let behind = state.pace.time_behind(waiting);
+        let limit = self.objective.within.mul_f64(ADMITTED_BELOW);
+        // The first few show the pace.
+        if behind > limit && waiting > 0 {
+            state.refused += 1;
+            return Err(behind - limit);
+        }
+        let begun_at = self.supervisor.now();
+        state.arrivals.push_back(Some(begun_at));
+        state.waiting += 1;
+        let number = state.first + state.arrivals.len() as u64 - 1;
+        drop(state);
+        if !self.has_requests.swap(true, Ordering::SeqCst) {
+            self.supervisor.wake_if_parked();
+        }
+        Ok(Measured {
+            meter: Arc::clone(self),
+            number,
+            begun_at,
+        })
+    }
+
+    fn standing(&self, now: Duration) -> Standing {
+        let within = self.objective.within.as_secs_f64();
+        let mut state = self.state.lock();
+        let latency = state.latencies.at(self.objective.percentile, now);
+        let oldest = state.arrivals.front().copied().flatten();
+        Standing {
+            latency: latency.map(|latency| latency.as_secs_f64() / within),
+            oldest: oldest.map_or(0.0, |at| now.saturating_sub(at).as_secs_f64() / within),
+        }
+    }
+
+    fn view(&self, now: Duration) -> ObjectiveView {
+        let state = &mut *self.state.lock();
+        ObjectiveView {
+            name: self.name.clone(),
+            objective: self.objective,
+            latency: state.latencies.at(self.objective.percentile, now),
+            answered: state.answered,
+            late: state.late,
+            refused: state.refused,
+            waiting: state.waiting,
+        }
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        let meter = &self.meter;
+        let now = meter.supervisor.now();
+        let latency = now.saturating_sub(self.begun_at);
+        let state = &mut *meter.state.lock();
+        state.waiting -= 1;
+        state.answered += 1;
+        state.late += u64::from(latency > meter.objective.within);
+        state.latencies.record(latency, now);
+        state.pace.answered(state.waiting > 0, now);
+        let index = usize::try_from(self.number - state.first).expect("it is in memory");
+        state.arrivals[index] = None;
+        while state.arrivals.pop_front_if(|it| it.is_none()).is_some() {
+            state.first += 1;
+        }
+        meter.has_requests.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Looks at the standings of all objectives of a pool, and limits best-effort work.
+pub struct Supervisor {
+    pool: Weak<Pool>,
+    started_at: Instant,
+    state: Mutex<SupervisorState>,
+    bell: Condvar,
+    /// The thread sleeps until a request comes. It sets this before it looks for requests a last time, and a request looks here
+    /// after it has said that it came, all SeqCst: one of them sees the other.
+    is_parked: AtomicBool,
+}
+
+#[derive(Default)]
+struct SupervisorState {
+    meters: Vec<Weak<Meter>>,
+    controller: Controller,
+    decisions: VecDeque<Decision>,
+    has_thread: bool,
+    is_closed: bool,
+}
+
+impl Supervisor {
+    pub fn new(pool: &Weak<Pool>, started_at: Instant) -> Arc<Supervisor> {
+        Arc::new(Supervisor {
+            pool: Weak::clone(pool),
+            started_at,
+            state: Mutex::default(),
+            bell: Condvar::new(),
+            is_parked: AtomicBool::new(false),
+        })
+    }
+
+    /// Adds work with an objective.
+    ///
+    /// # Errors
+    /// If the first one finds that the machine gives no thread.
+    pub fn add(self: &Arc<Self>, name: &str, objective: Objective) -> io::Result<Arc<Meter>> {
+        let mut state = self.state.lock();
+        if !state.has_thread {
+            let supervisor = Arc::clone(self);
+            thread::Builder::new()
+                .name("millstream-slo".to_owned())
+                .spawn(move || supervisor.run())?;
+            state.has_thread = true;
+        }
+        let meter = Arc::new(Meter::new(name, objective, self));
+        state.meters.push(Arc::downgrade(&meter));
+        Ok(meter)
+    }
+
+    /// The pool is gone.
+    pub fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.bell.notify_one();
+    }
+
+    /// Returns the objectives.
+    pub fn objectives(&self) -> Vec<ObjectiveView> {
+        let meters = self.state.lock().meters();
+        meters.iter().map(|meter| meter.view(self.now())).collect()
+    }
+
+    /// Returns the last decisions, the newest last.
+    pub fn decisions(&self) -> Vec<Decision> {
+        self.state.lock().decisions.iter().cloned().collect()
+    }
+
+    fn now(&self) -> Duration {
+        self.started_at.elapsed()
+    }
+
+    /// A request has come.
+    fn wake_if_parked(&self) {
+        if self.is_parked.load(Ordering::SeqCst) {
+            // Under the lock: the thread sleeps, or has yet to look.
+            let _state = self.state.lock();
+            self.bell.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.is_closed {
+            let meters = state.meters();
+            // Cleared before the standings are read: a request that comes meanwhile is seen by the next look.
+            let are_busy = meters.iter().filter(|meter| meter.is_busy()).count() > 0;
+            let decision = state.decide(&meters, are_busy, self.now());
+            // Dropped before the sleep, so that their owners can end them.
+            drop(meters);
+            if let Some(level) = decision
+                && let Some(pool) = self.pool.upgrade()
+            {
+                pool.limit_best_effort(level);
+                // The last owner of the pool would close this supervisor, which is locked.
+                MutexGuard::unlocked(&mut state, || drop(pool));
+            }
+            if are_busy || state.controller.level() < FULL {
+                self.bell.wait_for(&mut state, TICK);
+            } else {
+                self.is_parked.store(true, Ordering::SeqCst);
+                let mut meters = state.meters().into_iter();
+                if !meters.any(|meter| meter.has_requests.load(Ordering::SeqCst)) {
+                    self.bell.wait(&mut state);
+                }
+                self.is_parked.store(false, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+impl SupervisorState {
+    /// Returns the work with objectives.
+    fn meters(&mut self) -> Vec<Arc<Meter>> {
+        self.meters.retain(|meter| meter.strong_count() > 0);
+        self.meters.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Decides about the level by the objective that is worst off. Returns the level if it changes.
+    fn decide(&mut self, meters: &[Arc<Meter>], are_busy: bool, now: Duration) -> Option<Level> {
+        let standings = meters.iter().map(|meter| (meter, meter.standing(now)));
+        let worst = standings.max_by(|(_, one), (_, other)| one.worse().total_cmp(&other.worse()));
+        let worst = worst.filter(|_| are_busy);
+        let standing = worst.as_ref().map(|(_, standing)| *standing);
+        let (level, reason) = self.controller.observe(standing, now)?;
+        for meter in meters {
+            meter.state.lock().latencies.clear(now);
+        }
+        if self.decisions.len() == DECISIONS_MAX {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(Decision {
+            at_seconds: now.as_secs_f64(),
+            level,
+            reason,
+            objective: worst.map(|(meter, _)| format!("{}: {}", meter.name, meter.objective)),
+        });
+        Some(level)
+    }
+}
