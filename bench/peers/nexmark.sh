@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# nexmark.sh FOLDER: starts Flink, which runs queries of Nexmark as SQL over files of events. Its state and its checkpoints
-# are in FOLDER. It reads orders from its input, a line each, and prints a line of JSON for each:
+# nexmark.sh FOLDER: starts Flink, which runs queries of Nexmark as SQL over files of events. Its checkpoints are in
+# FOLDER. It reads orders from its input, a line each, and prints a line of JSON for each:
 #     run QUERY FILE       drops the results; prints seconds, CPU-seconds, stored checkpoints and the most memory so far
 #     check QUERY FILE     prints the number of rows that the changes leave, and the sum of their hashes
 set -euo pipefail

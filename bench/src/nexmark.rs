@@ -58,6 +58,9 @@ const RATIO_MEDIAN: f64 = 8.0;
 /// Events per second of event time.
 const RATE: u64 = 10_000;
 
+/// The runs of Flink before the rounds, beside the one that each side has: Java compiles code while it runs.
+const WARM_UPS: usize = 3;
+
 /// The query whose windows are those of the wall clock: its results differ from run to run.
 const OF_CLOCK: &str = "q12";
 
@@ -89,6 +92,7 @@ fn query<const NUMBER: u32>(bench: &Bench) -> Result<Vec<Case>> {
             "{name} leaves {found:?}, and Flink's query {expected:?}"
         );
     }
+    (0..WARM_UPS).try_for_each(|_| flink.run(&name, &events, count).map(drop))?;
     let rounds = bench.turns(2, |side| match side {
         0 => run_ours(&name, &folder, &events, count),
         _ => flink.run(&name, &events, count),
