@@ -163,7 +163,9 @@ pub use error::{BoxError, FlowError};
 pub use joins::change_item::{Around, ChangeItem};
 pub use joins::late::{BehindWatermark, InTime, OrLate};
 pub use joins::versions::Version;
-pub use millstream_pool::{Class, MemberView, Pool};
+pub use millstream_pool::{
+    Class, Decision, Measured, MemberView, Meter, Objective, ObjectiveView, Pool, PoolView,
+};
 pub use parts::{Flatten, Parts};
 pub use ranks::asking::AskError;
 pub use ranks::message::Message;

@@ -43,7 +43,7 @@ mod supervisor;
 pub use self::class::Class;
 pub use self::controller::{COMES_BACK_BELOW, FULL, Level, Reason};
 pub use self::objective::Objective;
-pub use self::pool::{Member, MemberView, Pool};
+pub use self::pool::{Member, MemberView, Pool, PoolView};
 pub use self::schedule::{SLICE, STARVING};
 pub use self::seat::{STALL, Seat};
 pub use self::supervisor::{Decision, Measured, Meter, ObjectiveView};

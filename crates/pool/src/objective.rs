@@ -7,6 +7,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::pool::seconds;
+
 /// A half of the requests that the percentile is taken of lasts this long.
 const HALF: Duration = Duration::from_millis(500);
 
@@ -21,7 +23,8 @@ const LATENCY_MAX_US: u64 = 3_600_000_000;
 pub struct Objective {
     /// The percentile, above 0 and below 100.
     pub percentile: f64,
-    /// The time.
+    /// The time; in JSON `within_seconds`.
+    #[serde(rename = "within_seconds", serialize_with = "seconds")]
     pub within: Duration,
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::class::Class;
 use crate::controller::Level;
@@ -66,8 +66,32 @@ pub struct MemberView {
     pub holding: usize,
     /// Threads of it that wait for a slot.
     pub waiting: usize,
-    /// The time for which its threads have held slots.
+    /// The time for which its threads have held slots; in JSON `taken_seconds`.
+    #[serde(rename = "taken_seconds", serialize_with = "seconds")]
     pub taken: Duration,
+}
+
+/// A pool at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PoolView {
+    /// The number of slots.
+    pub slots: usize,
+    /// The part of all slots that best-effort work may have, in percent.
+    pub level: Level,
+    /// How often a slot was taken from a blocked thread.
+    pub stalls: u64,
+    /// The members in the order in which they joined.
+    pub members: Vec<MemberView>,
+    /// The objectives, and how they stand.
+    pub objectives: Vec<ObjectiveView>,
+    /// The last changes of the level, the newest last.
+    pub decisions: Vec<Decision>,
+    /// The time since the pool was created, on the scale of the decisions.
+    pub age_seconds: f64,
+}
+
+pub fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 impl Pool {
@@ -135,6 +159,22 @@ impl Pool {
             }
         });
         view.collect()
+    }
+
+    /// Returns all that is to be seen of the pool.
+    pub fn report(&self) -> PoolView {
+        let state = self.state.lock();
+        let (level, stalls) = (state.schedule.level(), state.stalls);
+        drop(state);
+        PoolView {
+            slots: self.slots.get(),
+            level,
+            stalls,
+            members: self.view(),
+            objectives: self.objectives(),
+            decisions: self.decisions(),
+            age_seconds: self.now().as_secs_f64(),
+        }
     }
 
     /// Adds work with an objective, which is told of each request. While an objective is missed, best-effort work has hardly

@@ -121,6 +121,11 @@ impl Schedule {
         self.budget_ns = self.budget_ns.min(0);
     }
 
+    /// Returns the level of best-effort work.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
     /// Gives free slots to waiting seats that may have one. Returns them.
     pub fn fill(&mut self, now: Duration) -> Vec<SeatId> {
         self.count(now);

@@ -130,6 +130,15 @@ impl Seat {
         let pool = &self.member.pool;
         pool.publish(state);
         while !state.schedule.holds(self.id) {
+            if self.take_revocation() {
+                // It has had a slot and lost it before this thread came to run.
+                let now = pool.now();
+                if state.schedule.ask(self.id, self.member.id, now) {
+                    state.begin(self.id, now);
+                }
+                pool.publish(state);
+                continue;
+            }
             if *state.watcher.get_or_insert(self.id) != self.id {
                 self.cell.bell.wait(state);
                 continue;
@@ -160,5 +169,45 @@ impl fmt::Debug for Seat {
             .field("id", &self.id)
             .field("has_slot", &self.has_slot)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::thread;
+
+    use super::*;
+    use crate::class::Class;
+    use crate::pool::Pool;
+
+    /// The thread waited for ever: the schedule did not know any more that it did.
+    #[test]
+    fn a_slot_that_is_lost_before_its_thread_runs_is_asked_for_again() {
+        let pool = Pool::new(NonZeroUsize::MIN);
+        let member = pool.join("work", Class::BestEffort, NonZeroUsize::MIN);
+        let mut first = member.seat();
+        let mut second = member.seat();
+        first.take();
+        thread::scope(|scope| {
+            scope.spawn(|| second.take());
+            let mut state = pool.state.lock();
+            while state.schedule.waiting().count() == 0 {
+                MutexGuard::unlocked(&mut state, thread::yield_now);
+            }
+            // All under one lock: the second thread cannot run between.
+            let now = pool.now();
+            let (first, second) = (first.id, second_of(&state));
+            state.take_back(first, now);
+            assert!(state.schedule.holds(second));
+            state.look_after(now + STALL);
+            assert!(!state.schedule.holds(second));
+        });
+        assert!(second.has_slot);
+    }
+
+    /// Returns the only seat that waits.
+    fn second_of(state: &State) -> SeatId {
+        state.schedule.waiting().next().expect("it waits")
     }
 }

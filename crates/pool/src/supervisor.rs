@@ -41,9 +41,10 @@ pub struct ObjectiveView {
     /// The name of the work that has it.
     pub name: String,
     /// The objective.
+    #[serde(flatten)]
     pub objective: Objective,
-    /// The latency at its percentile, of the last requests.
-    pub latency: Option<Duration>,
+    /// The latency at its percentile, of the last requests, in seconds; `None` without any.
+    pub latency_seconds: Option<f64>,
     /// Requests that were answered.
     pub answered: u64,
     /// Those that were answered too late.
@@ -144,10 +145,11 @@ impl Meter {
 
     fn view(&self, now: Duration) -> ObjectiveView {
         let state = &mut *self.state.lock();
+        let latency = state.latencies.at(self.objective.percentile, now);
         ObjectiveView {
             name: self.name.clone(),
             objective: self.objective,
-            latency: state.latencies.at(self.objective.percentile, now),
+            latency_seconds: latency.map(|latency| latency.as_secs_f64()),
             answered: state.answered,
             late: state.late,
             refused: state.refused,

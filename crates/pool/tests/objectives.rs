@@ -46,6 +46,7 @@ fn a_request_that_waits_for_long_stops_best_effort_work_until_requests_are_fast_
         });
         let decisions = pool.decisions();
         assert_eq!(decisions[0].reason, Reason::Waits);
+        assert_eq!(pool.report().level, 0);
         let objective = decisions[0].objective.as_deref();
         assert_eq!(objective, Some("queries: p99 within 50ms"));
         assert_eq!(pool.objectives()[0].waiting, 1);

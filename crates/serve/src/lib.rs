@@ -10,6 +10,7 @@
 //! | `/api/v1/overview` | [`Content::overview`] |
 //! | `/api/v1/streams` | [`Content::streams`] |
 //! | `/api/v1/groups` | [`Content::groups`] |
+//! | `/api/v1/pool` | the slots of the process, their members, the objectives, and the changes of the level: a [`PoolView`](millstream_flow::PoolView) |
 //! | `/api/v1/flows` | the names of the flows |
 //! | `/api/v1/flows/<flow>/metrics?rank=<n>` | all metrics of one flow on a rank, else on the first one here, see below |
 //! | `/state` | the flows with the names of their state elements: `[{"flow": …, "elements": […]}, …]` |
@@ -97,6 +98,7 @@ mod keyed;
 mod kv;
 mod memory;
 mod page;
+mod pool;
 mod prometheus;
 mod routes;
 mod server;

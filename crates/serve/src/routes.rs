@@ -9,7 +9,8 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use millstream_flow::{
-    CheckpointCounts, LateEvents, LateSource, Latency, Position, StageMetrics, StateElement, Wait,
+    CheckpointCounts, LateEvents, LateSource, Latency, Pool, PoolView, Position, StageMetrics,
+    StateElement, Wait,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,6 +21,7 @@ use crate::guard::{Rules, guard};
 use crate::history::Throughput;
 use crate::kv;
 use crate::page::page;
+use crate::pool;
 use crate::prometheus::{self, Metric, MetricKind};
 use crate::shown::{Shown, flow_names, read, running};
 use crate::state;
@@ -38,6 +40,7 @@ pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
         .route("/api/v1/overview", get(overview))
         .route("/api/v1/streams", get(streams))
         .route("/api/v1/groups", get(groups))
+        .route("/api/v1/pool", get(slots))
         .route("/api/v1/flows", get(flows))
         .route("/api/v1/flows/{flow}/metrics", get(flow_metrics))
         .route("/state", get(state::flows))
@@ -61,6 +64,7 @@ async fn metrics(shown: Shared) -> Result<impl IntoResponse, RequestError> {
             let open = watches.open() as u64;
             metrics.push(Metric::new("http_watches", MetricKind::Gauge, open, help));
         }
+        metrics.extend(pool::metrics(&Pool::of_process().report()));
         Ok(prometheus::text(&metrics, &content.flows()))
     });
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -97,6 +101,10 @@ async fn listed(
 
 async fn overview(shown: Shared) -> Answer<Value> {
     read(shown, |shown| Ok(Json(shown.content.overview()))).await
+}
+
+async fn slots() -> Json<PoolView> {
+    Json(Pool::of_process().report())
 }
 
 async fn flows(shown: Shared) -> Answer<Vec<String>> {

@@ -1,11 +1,12 @@
 //! Metrics for Prometheus, and the metrics of one flow.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_flow::sources::Generator;
-use millstream_flow::{Flow, FlowSettings};
+use millstream_flow::{Class, Flow, FlowSettings, Objective, Pool};
 use serde_json::Value;
 
 use crate::support::{ANSWER_TIME_MAX, OneFlow, get, start, start_with};
@@ -54,6 +55,52 @@ fn prometheus_gets_every_metric_of_every_stage_with_its_type() {
     assert_eq!(latency(r#"bucket{flow="ads",le="100"}"#), count);
     assert!(latency(r#"sum{flow="ads"}"#) > 0.0);
     assert_eq!(values[r#"millstream_flow_finished{flow="ads"}"#], 1.0);
+}
+
+/// The pool of the process has all flows of this program and its objectives.
+#[test]
+fn the_pool_is_there_as_json_and_for_prometheus() {
+    let server = start();
+    let pool = Pool::of_process();
+    let member = pool.join("work \"a\"", Class::BestEffort, NonZeroUsize::MIN);
+    let mut seat = member.seat();
+    seat.take();
+    let within = Duration::from_secs(5);
+    let meter = pool.objective("queries", Objective::p99(within)).unwrap();
+    drop(meter.begin().unwrap());
+    let body = get(&server, "/api/v1/pool").body;
+    let view: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(view["slots"], pool.slots().get());
+    assert_eq!(view["level"], 100);
+    let of = |list: &str, name: &str| {
+        let list = view[list].as_array().unwrap();
+        let found = list.iter().find(|it| it["name"] == name);
+        found
+            .unwrap_or_else(|| panic!("{name} is not in {view}"))
+            .clone()
+    };
+    let work = of("members", "work \"a\"");
+    assert_eq!(work["class"], "best-effort");
+    assert_eq!((&work["share"], &work["holding"]), (&1.into(), &1.into()));
+    assert!(work["taken_seconds"].as_f64().unwrap() > 0.0);
+    let queries = of("objectives", "queries");
+    assert_eq!(
+        (&queries["percentile"], &queries["within_seconds"]),
+        (&99.0.into(), &5.0.into())
+    );
+    assert_eq!(
+        (&queries["answered"], &queries["late"]),
+        (&1.into(), &0.into())
+    );
+    let metrics = get(&server, "/metrics").body;
+    for line in [
+        "millstream_pool_best_effort_level_ratio 1\n",
+        "millstream_pool_slot_seconds_total{member=\"work \\\"a\\\"\"} ",
+        "millstream_objective_seconds{work=\"queries\"} 5\n",
+        "millstream_objective_answered_total{work=\"queries\"} 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
 }
 
 #[test]
