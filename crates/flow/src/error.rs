@@ -254,6 +254,20 @@ pub enum FlowError {
     },
 }
 
+impl FlowError {
+    /// Returns the kind of the error in a few words, without names and messages: for those that may not read them.
+    pub fn class(&self) -> &'static str {
+        match self {
+            FlowError::Operator { .. } => "an operator returned an error",
+            FlowError::Panicked { .. } => "an operator panicked",
+            FlowError::Ranks { .. } => "another rank failed",
+            FlowError::Checkpoint { .. } => "it cannot take or read a checkpoint",
+            FlowError::Worker { .. } => "the system gives it no thread",
+            _ => "it is not built right",
+        }
+    }
+}
+
 /// The reason for which an activation ends the flow.
 pub enum Failure {
     /// The error of a source or sink, with its name.

@@ -130,6 +130,7 @@ mod parts;
 mod pause;
 mod ranks;
 mod run;
+pub mod serving;
 pub mod sinks;
 pub mod sources;
 mod stage;

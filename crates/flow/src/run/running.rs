@@ -136,6 +136,17 @@ impl Running {
         })
     }
 
+    /// Returns the error that has ended the flow; `None` if it works, or has ended without one.
+    pub fn failure(&self) -> Option<FlowError> {
+        self.workers.error.lock().clone()
+    }
+
+    /// Returns a function that returns the same, and does not keep the flow.
+    pub(crate) fn failure_watch(&self) -> impl Fn() -> Option<FlowError> + Send + Sync + use<> {
+        let workers = Arc::downgrade(&self.workers);
+        move || workers.upgrade()?.error.lock().clone()
+    }
+
     /// Returns the figures of each stage, in the order of the graph.
     pub fn metrics(&self) -> Vec<StageMetrics> {
         let rings = self.workers.doorbell.rings();
