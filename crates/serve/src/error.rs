@@ -7,6 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use millstream_flow::AskError;
+use millstream_flow::serving::CallError;
 use serde_json::json;
 
 use crate::bounds::{ENTRIES_MAX, KEYS_MAX};
@@ -29,7 +30,7 @@ pub enum RequestError {
         "there is no page at {0:?}: try /, /healthz, /readyz, /metrics, /api/v1/overview, \
          /api/v1/streams, /api/v1/groups, /api/v1/flows, \
          /api/v1/flows/<flow>/metrics, /state, /state/<flow>, /state/<flow>/<element>, /state/<flow>/<element>/<key>, \
-         /kv/<stream> or /kv/<stream>/<key>"
+         /kv/<stream>, /kv/<stream>/<key> or /q/<flow>"
     )]
     UnknownPath(String),
     #[error("unknown flow {0:?}: /api/v1/flows lists those that run")]
@@ -169,6 +170,20 @@ pub enum RequestError {
         "the write was not durable within {} s, and may take effect all the same: read the key to learn whether it has", .0.as_secs()
     )]
     SlowWrite(Duration),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("unknown serving flow {flow:?}: {}", known_flows(.known))]
+    UnknownServingFlow {
+        flow: String,
+        /// The serving flows that there are.
+        known: Vec<String>,
+    },
+    #[error("the path or the query is malformed: both must be percent-encoded UTF-8")]
+    QueryText,
+    #[error(
+        "the flow {flow:?} answers with a status or a header that HTTP does not have: see the log of the node"
+    )]
+    Response { flow: String },
     #[error(
         "the Host header of this request has an unknown name: this server accepts an IP address, localhost and the names of \
          --http-hosts; open it by its address, such as http://127.0.0.1:8080/"
@@ -197,6 +212,7 @@ fn act(visited: &Visited) -> &'static str {
     match visited {
         Visited::Node | Visited::Read(_) => "read",
         Visited::Write(_) => "write",
+        Visited::Query(_) => "send requests to this flow",
     }
 }
 
@@ -206,6 +222,14 @@ fn right(visited: &Visited) -> String {
         Visited::Node => "Describe on the cluster".to_owned(),
         Visited::Read(stream) => format!("Read on the stream {stream:?}"),
         Visited::Write(stream) => format!("Write on the stream {stream:?}"),
+        Visited::Query(flow) => right(&Visited::Read(format!("{flow}.q"))),
+    }
+}
+
+fn known_flows(known: &[String]) -> String {
+    match known {
+        [] => "no flow of this node takes requests".to_owned(),
+        known => format!("those that take requests are {}", known.join(", ")),
     }
 }
 
@@ -242,6 +266,7 @@ impl RequestError {
         match self {
             RequestError::UnknownPath(_)
             | RequestError::UnknownFlow(_)
+            | RequestError::UnknownServingFlow { .. }
             | RequestError::UnknownElement { .. }
             | RequestError::UnknownKey { .. }
             | RequestError::UnknownRank { .. }
@@ -267,6 +292,7 @@ impl RequestError {
             | RequestError::Tags(_)
             | RequestError::Increment
             | RequestError::Changes(_)
+            | RequestError::QueryText
             | RequestError::TornBody => StatusCode::BAD_REQUEST,
             RequestError::NoCheckpoints { .. }
             | RequestError::LiveOnly { .. }
@@ -292,16 +318,25 @@ impl RequestError {
             )
             | RequestError::BusyBodies
             | RequestError::SlowWrite(_)
+            | RequestError::Call(
+                CallError::Full { .. }
+                | CallError::NotBegun { .. }
+                | CallError::Ended { .. }
+                | CallError::Failed { .. },
+            )
             | RequestError::Keyed(KeyedError::Busy(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            RequestError::Call(CallError::Late { .. }) => StatusCode::GATEWAY_TIMEOUT,
             RequestError::Panicked
+            | RequestError::Response { .. }
+            | RequestError::Call(CallError::Dropped { .. })
             | RequestError::Rank(AskError::Failed { .. })
             | RequestError::Keyed(KeyedError::Failed(_)) => StatusCode::INTERNAL_SERVER_ERROR,
             RequestError::SlowBody(_) => StatusCode::REQUEST_TIMEOUT,
             RequestError::Keyed(KeyedError::OtherVersion { .. }) => StatusCode::PRECONDITION_FAILED,
             RequestError::WriteHeader(_) => StatusCode::NOT_IMPLEMENTED,
-            RequestError::Keyed(KeyedError::TooLarge { .. }) | RequestError::LargeChanges(_) => {
-                StatusCode::PAYLOAD_TOO_LARGE
-            }
+            RequestError::Keyed(KeyedError::TooLarge { .. })
+            | RequestError::Call(CallError::TooLarge { .. })
+            | RequestError::LargeChanges(_) => StatusCode::PAYLOAD_TOO_LARGE,
             RequestError::Keyed(KeyedError::NotTogether { why, .. }) => {
                 RequestError::Keyed((**why).clone()).status()
             }
@@ -326,6 +361,7 @@ impl IntoResponse for RequestError {
             | RequestError::Checkpoints
             | RequestError::Rank(AskError::Busy { .. } | AskError::Silent { .. })
             | RequestError::BusyBodies
+            | RequestError::Call(CallError::Full { .. } | CallError::NotBegun { .. })
             | RequestError::Keyed(KeyedError::Busy(_)) => &[(header::RETRY_AFTER, "1")],
             _ => &[],
         };

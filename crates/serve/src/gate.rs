@@ -44,6 +44,8 @@ pub enum Visited {
     Read(String),
     /// Records of a stream, to write.
     Write(String),
+    /// A serving flow, to send it a request of any method.
+    Query(String),
 }
 
 /// The answer of a gate to a visitor.

@@ -15,6 +15,8 @@ use crate::error::RequestError;
 use crate::gate::{Admission, Visited, Visitor, credentials_of};
 use crate::kv;
 use crate::memory::Memory;
+use crate::query::{self, Cors, Queried};
+use crate::shown::Shown;
 use crate::watches::Endless;
 
 /// The headers that forbid caches to store answers, and other sites to read them.
@@ -62,12 +64,26 @@ impl Rules {
     }
 }
 
-pub async fn guard(State(rules): State<Arc<Rules>>, request: Request, next: Next) -> Response {
-    let admitted = match rules.check(&request) {
+pub async fn guard(
+    State((rules, shown)): State<(Arc<Rules>, Shown)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let queried = query::queried(&*shown.content, request.uri().path());
+    let mut cors = Cors::default();
+    let checked = rules.check(&request, queried.as_ref(), &mut cors);
+    // A browser asks for permission without credentials.
+    let is_preflight = checked.is_ok() && cors.is_preflight(&request);
+    let admitted = match checked {
+        Ok(()) if is_preflight => Ok(()),
         Ok(()) => admit(&request).await,
         Err(error) => Err(error),
     };
+    if let Some(Ok(queried)) = queried {
+        request.extensions_mut().insert(queried);
+    }
     let response = match admitted {
+        Ok(()) if is_preflight => cors.permission(&request),
         Ok(()) => next.run(request).await,
         Err(error) => {
             let (head, body) = request.into_parts();
@@ -77,6 +93,7 @@ pub async fn guard(State(rules): State<Arc<Rules>>, request: Request, next: Next
     };
     let mut response = rules.hold(response).await;
     response.headers_mut().extend(HEADERS);
+    cors.mark(response.headers_mut());
     response
 }
 
@@ -84,10 +101,12 @@ pub async fn guard(State(rules): State<Arc<Rules>>, request: Request, next: Next
 fn admit(request: &Request) -> impl Future<Output = Result<(), RequestError>> + Send + use<> {
     let is_open = OPEN_PATHS.contains(&request.uri().path());
     let visitor = request.extensions().get::<Arc<dyn Visitor>>().cloned();
-    let visited = match kv::stream_of(request.uri().path()) {
-        Some(stream) if is_read(request.method()) => Visited::Read(stream),
-        Some(stream) => Visited::Write(stream),
-        None => Visited::Node,
+    let path = request.uri().path();
+    let visited = match (kv::stream_of(path), query::flow_of(path)) {
+        (Some(stream), _) if is_read(request.method()) => Visited::Read(stream),
+        (Some(stream), _) => Visited::Write(stream),
+        (None, Some(flow)) => Visited::Query(flow),
+        (None, None) => Visited::Node,
     };
     let credentials = request.headers().get(header::AUTHORIZATION);
     let credentials = credentials.and_then(credentials_of);
@@ -110,17 +129,28 @@ fn admit(request: &Request) -> impl Future<Output = Result<(), RequestError>> + 
 }
 
 impl Rules {
-    fn check(&self, request: &Request) -> Result<(), RequestError> {
+    fn check(
+        &self,
+        request: &Request,
+        queried: Option<&Queried>,
+        cors: &mut Cors,
+    ) -> Result<(), RequestError> {
         if !self.is_for_this_server(request) {
             return Err(RequestError::Host);
         }
-        if !is_of_this_origin(request) {
+        if let Some(Ok(requests)) = queried {
+            *cors = Cors::of(&requests.settings().origins, request.headers());
+        }
+        if !cors.is_allowed() && !is_of_this_origin(request) {
             return Err(RequestError::Origin);
         }
         // The handlers of keys know their methods.
         let (method, path) = (request.method(), request.uri().path());
         if is_read(method) || kv::is_written(path) {
             return Ok(());
+        }
+        if query::is_query(path) {
+            return query::check_method(method);
         }
         Err(RequestError::Method {
             method: method.to_string(),
@@ -183,8 +213,8 @@ fn is_read(method: &Method) -> bool {
 
 /// Returns whether a page of this server, or no page at all, makes the request.
 ///
-/// Browsers send `Origin` with all methods but GET and HEAD, and those write nothing. Old browsers send a form's POST
-/// without it, but no path takes POST, and before the other methods they ask by OPTIONS, which gets no permission.
+/// Browsers send `Origin` with all methods but GET and HEAD. Only old browsers send a form's POST
+/// without it. Before the other methods they ask by OPTIONS, which gets a permission only by [`Cors`].
 /// `Sec-Fetch-Site` distinguishes the servers of one name for HTTP and for HTTPS, which `Origin` and `Host` without a
 /// port do not. A read may come from another site, since links lead here.
 fn is_of_this_origin(request: &Request) -> bool {

@@ -21,6 +21,7 @@
 //! | `/state/<flow>/<element>?from=<key>&to=<key>&limit=<n>` | the same from one key on and before another |
 //! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`]. PUT stores the body as the new value, DELETE removes the value, and PATCH adds the number in the body |
 //! | `/kv/<stream>/<key>?watch`, `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&watch` | the changes of the key or of the range as they are committed, as server-sent events, see below |
+//! | `/q/<flow>/…` | the response of a serving flow to any request but CONNECT and TRACE: [`Content::requests`], see below |
 //! | `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&limit=<n>` | up to `n` keys (100, at most 10,000) that begin with the prefix, from `from` on and before `to`, see below |
 //!
 //! The metrics of a flow are an object with `flow`, `rank`, `ranks` (those that this process has), `is_finished`, `workers`, `workers_replaced`, `lost_wakeups`,
@@ -72,15 +73,34 @@
 //! The event `end` says why a watch ends: after 10 minutes in any case. A node has a bound of watches, and disconnects clients
 //! that take no event for 30 s.
 //!
-//! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which describes
-//! the fault and the remedy. Paths other than those of keys answer only GET and HEAD.
+//! `/q/<flow>/<path>?<query>` hands a request to a serving flow: its method, path below `/q/<flow>`, query, headers without
+//! `Authorization`, and body. The response is the flow's; the server sets the headers of the connection, and those that
+//! forbid caches to store it. A body may have 1 MiB, and the response begins within 10 s, unless
+//! [the flow's settings](millstream_flow::serving::RequestSettings) say otherwise. An answer without a response of the flow:
 //!
-//! A [`Gate`] encrypts connections and decides which visitors may read which pages and write to which streams; `/healthz` and `/readyz` answer every client.
+//! | status | reason |
+//! |---|---|
+//! | 403 | a page of a web site makes the request that the flow's `origins` do not name |
+//! | 404 | there is no such serving flow; the error names those that there are |
+//! | 408 | the body does not arrive in time |
+//! | 413 | the body is too large; if `Content-Length` says so, it is not read |
+//! | 500 | the flow has dropped the request: an operator left it out, or failed for it |
+//! | 503 | as many requests wait as the flow takes (with `Retry-After`); or the flow has not begun, has ended, or has failed. Requests that wait then get this answer, too |
+//! | 504 | the flow has not answered in time. It does not get the request any more, if it still waits |
+//!
+//! A streamed response may take 10 minutes, with pauses of up to 30 s. If the flow ends it before it is whole, the connection breaks.
+//! Pages of the sites in the flow's `origins` may read responses, and the server permits their methods and headers when
+//! browsers ask (CORS); browsers send no stored logins with these requests.
+//!
+//! Names and keys in a path are percent-encoded UTF-8. An error is `{"error": "…"}`, which describes
+//! the fault and the remedy. Paths other than those of keys and of serving flows answer only GET and HEAD.
+//!
+//! A [`Gate`] encrypts connections and decides which visitors may read which pages, write to which streams, and send requests to which flows; `/healthz` and `/readyz` answer every client.
 //! Without a gate, clients do not log in, and the server refuses an address that other machines reach.
 //!
 //! So that no web site can read answers or write through a browser (DNS rebinding, forged requests), the server answers only
 //! requests whose `Host` is an IP address, `localhost` or one of the [names](Options::hosts) that it was given, and whose `Origin`, if
-//! there is one, is the server itself; others get 403. So do writes whose `Sec-Fetch-Site` names another site.
+//! there is one, is the server itself or, below `/q`, one that the flow allows; others get 403. So do writes whose `Sec-Fetch-Site` names another site.
 //!
 //! A client has bounds, each with a name in `server.rs`: connections in all and of one address, the size of a request,
 //! the time for TLS, for a request and for a connection. All unsent answers share one bound, and so do all bodies of requests
@@ -100,6 +120,7 @@ mod memory;
 mod page;
 mod pool;
 mod prometheus;
+mod query;
 mod routes;
 mod server;
 mod shown;
@@ -109,6 +130,7 @@ mod watches;
 use std::sync::Arc;
 
 use millstream_flow::Running;
+use millstream_flow::serving::Requests;
 
 pub use gate::{Admission, Gate, Visited, Visitor};
 pub use keyed::{
@@ -148,6 +170,11 @@ pub trait Content: Send + Sync + 'static {
     /// Returns the keyed streams, to read and to write; `None` if it has no pages for them.
     fn keyed(&self) -> Option<Arc<dyn KeyedStreams>> {
         None
+    }
+
+    /// Returns the queues of the flows that take requests, for `/q`. Called on the network's thread, so it must return at once.
+    fn requests(&self) -> Vec<Requests> {
+        Vec::new()
     }
 
     /// Updates figures that need a history; the server calls it once a second.

@@ -6,7 +6,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{Uri, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{any, get};
 use axum::{Json, Router, middleware};
 use millstream_flow::{
     CheckpointCounts, LateEvents, LateSource, Latency, Pool, PoolView, Position, StageMetrics,
@@ -23,6 +23,7 @@ use crate::kv;
 use crate::page::page;
 use crate::pool;
 use crate::prometheus::{self, Metric, MetricKind};
+use crate::query;
 use crate::shown::{Shown, flow_names, read, running};
 use crate::state;
 
@@ -48,8 +49,14 @@ pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
         .route("/state/{flow}/{element}", get(state::entries))
         .route("/state/{flow}/{element}/{key}", get(state::value))
         .route("/kv/{*path}", kv)
+        .route("/q/{flow}", any(query::answer))
+        .route("/q/{flow}/", any(query::answer))
+        .route("/q/{flow}/{*path}", any(query::answer))
         .fallback(|uri: Uri| async move { RequestError::UnknownPath(uri.path().to_owned()) })
-        .layer(middleware::from_fn_with_state(rules, guard))
+        .layer(middleware::from_fn_with_state(
+            (rules, shown.clone()),
+            guard,
+        ))
         .with_state(shown)
 }
 

@@ -60,10 +60,16 @@ impl Visitor for NodeVisitor {
             let certified = || self.certified.clone();
             let visitor = || broker::Visitor::new(&broker, self.from, certified());
             let known = self.known.get_or_init(visitor);
+            let topic;
             let wanted = match &visited {
                 Visited::Node => Wanted::Describe,
                 Visited::Read(stream) => Wanted::Read(stream),
                 Visited::Write(stream) => Wanted::Write(stream),
+                // Rules have no rights of flows: a topic stands for the requests to one.
+                Visited::Query(flow) => {
+                    topic = format!("{flow}.q");
+                    Wanted::Read(&topic)
+                }
             };
             match known.admit(wanted, credentials).await {
                 broker::Admission::Allowed => Admission::Allowed,

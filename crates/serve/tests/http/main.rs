@@ -4,6 +4,7 @@ mod connections;
 mod keys;
 mod metrics;
 mod pages;
+mod queries;
 mod serving;
 mod state;
 mod support;
