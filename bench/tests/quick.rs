@@ -137,7 +137,7 @@ fn every_case_of_windows_runs() {
 /// But for Flink, which takes long to start.
 #[test]
 fn every_case_of_state_runs() {
-    check("state", 7, "throughput", 3);
+    check("state", 10, "throughput", 3);
 }
 
 /// But for Flink, which takes long to start.
