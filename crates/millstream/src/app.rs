@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 use millstream_exchange::{ExchangeError, Ranks};
@@ -17,11 +15,9 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::error::Error;
 use crate::flow_builder::Flow;
+use crate::job::{Job, join_all};
 use crate::node::Node;
-use crate::running::{Begun, RunningFlow, serve};
-
-/// The interval at which an application checks whether it must stop.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+use crate::running::{Begun, serve};
 
 /// The exit code of a process that a second signal ends: 128 + SIGINT, as shells have it.
 const INTERRUPTED: i32 = 130;
@@ -109,7 +105,8 @@ impl App {
 }
 
 /// Runs an application with the options of the command line: the node (`--server` or `--data`), `--ranks`, `--http`,
-/// `--until-now` and `--resume`; `--help` lists them. `flow` builds the same flow on each rank. The first Ctrl-C stops
+/// `--until-now` and `--resume`; `--help` lists them. `flow` builds the same flow on each rank; on one rank it may also build
+/// several, as an array or a [`Job`], which one HTTP server serves. The first Ctrl-C stops
 /// the flow behind its last checkpoint, and a second one ends the process. Warnings go to stderr, or all from the level on
 /// that the environment variable `MILLSTREAM_LOG` names, as `debug`. An error is printed, and makes the exit code 1.
 ///
@@ -124,7 +121,7 @@ impl App {
 ///     })
 /// }
 /// ```
-pub fn main(flow: impl Fn(&App) -> Result<Flow, Error> + Sync) -> ExitCode {
+pub fn main<J: Into<Job>>(flow: impl Fn(&App) -> Result<J, Error> + Sync) -> ExitCode {
     main_with(|app, _: &NoOptions| flow(app))
 }
 
@@ -150,11 +147,11 @@ pub fn main(flow: impl Fn(&App) -> Result<Flow, Error> + Sync) -> ExitCode {
 ///     })
 /// }
 /// ```
-pub fn main_with<A: Args + Sync>(
-    flow: impl Fn(&App, &A) -> Result<Flow, Error> + Sync,
+pub fn main_with<A: Args + Sync, J: Into<Job>>(
+    flow: impl Fn(&App, &A) -> Result<J, Error> + Sync,
 ) -> ExitCode {
     let Line { own, options } = Line::<A>::parse();
-    let flow = |app: &App| flow(app, &own);
+    let flow = |app: &App| -> Result<Job, Error> { flow(app, &own).map(Into::into) };
     match write_events().and_then(|()| run(&options, &flow)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -188,7 +185,7 @@ fn write_events() -> Result<(), Error> {
 
 fn run(
     options: &Options,
-    flow: &(impl Fn(&App) -> Result<Flow, Error> + Sync),
+    flow: &(impl Fn(&App) -> Result<Job, Error> + Sync),
 ) -> Result<(), Error> {
     let stop = stop_on_signals()?;
     let ranks = match options.ranks {
@@ -224,10 +221,9 @@ fn run(
                         until_now: options.until_now,
                         settings: settings(&ranks, in_process),
                     };
-                    let ran = flow(&app).and_then(|flow| {
-                        let running = flow.start()?;
-                        begun.lock().push(running.running());
-                        join(&running, stop)
+                    let ran = flow(&app).and_then(|job| {
+                        let running = job.start_in(begun)?;
+                        join_all(&running, || stop.load(Ordering::Relaxed))
                     });
                     let ran = ran.inspect_err(|error| ranks.fail(&error.to_string()));
                     ran.and_then(|()| Ok(ranks.leave()?))
@@ -261,25 +257,6 @@ fn settings(ranks: &Ranks, in_process: usize) -> FlowSettings {
         ranks: ranks.clone(),
         ..settings
     }
-}
-
-/// Waits for the end of the flow, and stops it when the process must end.
-fn join(running: &RunningFlow, stop: &AtomicBool) -> Result<(), Error> {
-    let (ended, end) = channel();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let joined = running.join();
-            // The receiver is gone if its thread is unwinding.
-            let _ = ended.send(joined);
-        });
-        loop {
-            match end.recv_timeout(LOOK_INTERVAL) {
-                Ok(joined) => return Ok(joined.map(drop)?),
-                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => running.stop(),
-                Err(_) => {}
-            }
-        }
-    })
 }
 
 fn stop_on_signals() -> Result<Arc<AtomicBool>, Error> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 use millstream_connect::{AnyRecords, AnySource, check_flow_name};
+use millstream_flow::serving::{Call, RequestSettings, RequestSource, Requests};
 use millstream_flow::{
     Chain, Checkpointing, Emit, Entry, FlowSettings, Operators, Resume, Source, SourceInput,
 };
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use crate::codec::Codec;
 use crate::error::Error;
 use crate::event::Event;
+use crate::logged_letters::LoggedLetters;
 use crate::node::{Encoder, End, Node};
 use crate::running::RunningFlow;
 use crate::stream::{Decoder, Stream};
@@ -54,6 +56,11 @@ struct State {
     /// Serves HTTP there.
     http: Option<SocketAddr>,
     engine: Option<millstream_flow::Flow>,
+    /// Whether the engine's checkpoints and dead letters are in a node.
+    has_node: bool,
+    request_settings: RequestSettings,
+    /// The queue of its requests, if it takes some.
+    requests: Option<Requests>,
     /// The first error of a step that could not return it.
     fault: Option<Error>,
     /// Names given to stages and states so far.
@@ -69,6 +76,9 @@ impl Default for State {
             dead_letters: None,
             http: None,
             engine: None,
+            has_node: false,
+            request_settings: RequestSettings::default(),
+            requests: None,
             fault: None,
             names: Vec::new(),
         }
@@ -187,6 +197,19 @@ impl Flow {
         S: Source<Item: Debug + Clone>,
     {
         let engine = self.begin(node);
+        self.begin_with(&engine, name, sources)
+    }
+
+    /// Begins with the items of sources, in a flow whose engine is known.
+    fn begin_with<S>(
+        &self,
+        engine: &millstream_flow::Flow,
+        name: &str,
+        sources: Vec<S>,
+    ) -> Stream<SourceInput<S>, impl Chain<S::Item, Out = Event<S::Item>> + use<S>, S::Item>
+    where
+        S: Source<Item: Debug + Clone>,
+    {
         let name = self.stage_name(name);
         let decoder = Decoder {
             time: Some(Arc::default()),
@@ -201,6 +224,91 @@ impl Flow {
                 item: item.clone(),
             });
         Stream::with_decoder(self.clone(), operators, decoder)
+    }
+
+    /// Begins with requests: a serving flow. Each is a [`Call`], which reads as a [`Request`](crate::Request) and can be
+    /// [replied](Call::reply) to behind any operators; [`respond`](Stream::respond) sends the replies. Callers are programs
+    /// over HTTP, at `/q/<flow>/…`, and this program, by [`RunningFlow::requests`]. A flow takes requests once.
+    ///
+    /// If this is the flow's first input, it takes no checkpoints, and items that operators cannot process are logged;
+    /// [`node`](Self::node) names a node for both. Requests are in no checkpoint. They are not repeated: a caller learns that
+    /// the flow has failed. A serving flow runs on one rank, until it is stopped.
+    ///
+    /// A call has one outcome: the first reply; or an error, at once if the flow drops the call (a filter leaves it out, or an
+    /// operator fails for it), after [`time_max`](RequestSettings::time_max), or when the flow ends.
+    ///
+    /// ```
+    /// use millstream::{Flow, Node, Request, Response};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let orders = node.topic("orders").json::<(String, u64)>().create()?;
+    /// orders.send([("ann".to_owned(), 3), ("ben".to_owned(), 5), ("ann".to_owned(), 4)])?;
+    ///
+    /// // Analytics: a sum for each user.
+    /// let sums = Flow::new("sums");
+    /// let orders = sums.read(orders.until_now());
+    /// let spent = sums.engine().values::<String, u64>("spent");
+    /// let sums = orders.key_by(|(user, _)| user.clone()).fold("spend", &spent, |spent, (_, price)| {
+    ///     *spent = Some(spent.unwrap_or(0) + price);
+    /// });
+    /// let sums = sums.start()?;
+    /// sums.join()?;
+    ///
+    /// // Serving: over HTTP `/q/spent/ann`.
+    /// let serving = Flow::new("spent")
+    ///     .requests()
+    ///     .map(move |call| {
+    ///         let user = call.segment(0).unwrap_or_default();
+    ///         call.reply(match spent.get(&user) {
+    ///             Some(spent) => Response::json(&spent),
+    ///             None => Response::not_found("no such user"),
+    ///         })
+    ///     })
+    ///     .respond()
+    ///     .start()?;
+    /// let requests = serving.requests().expect("it takes requests");
+    /// assert_eq!(requests.call(Request::get("/ann")).wait().unwrap().body_text(), Some("7"));
+    /// assert_eq!(requests.call(Request::get("/eve")).wait().unwrap().status_code(), 404);
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    pub fn requests(
+        &self,
+    ) -> Stream<SourceInput<RequestSource>, impl Chain<Call, Out = Event<Call>> + use<>, Call> {
+        let engine = self.begin_without_node();
+        let settings = &self.shared.settings;
+        let refuse = |why| {
+            let flow = self.shared.name.clone();
+            self.fault(Error::Requests { flow, why });
+        };
+        if settings.ranks.count() > 1 {
+            refuse("a flow that takes requests runs on one rank: leave out `--ranks`");
+        }
+        let mut state = self.shared.state.lock();
+        let request_settings = state.request_settings.clone();
+        let requests = Requests::new(&self.shared.name, request_settings, settings);
+        let is_second = state.requests.replace(requests.clone()).is_some();
+        drop(state);
+        if is_second {
+            refuse("it takes requests twice: use one stream of them, and `fork` it");
+        }
+        let sources = requests.sources(settings.workers.get());
+        self.begin_with(&engine, "requests", sources)
+    }
+
+    /// Sets the bounds of [requests](Self::requests), their time, and the web sites that may make them; before `requests`.
+    #[must_use]
+    pub fn request_settings(self, settings: RequestSettings) -> Flow {
+        self.shared.state.lock().request_settings = settings;
+        self
+    }
+
+    /// Names the node of the flow's checkpoints, state and dead letters, for a flow that takes [requests](Self::requests) and
+    /// reads no topic before that. Its [`engine`](Self::engine) is there from now on.
+    #[must_use]
+    pub fn node(self, node: &Node) -> Flow {
+        self.begin(node);
+        self
     }
 
     /// Returns the share of the input that this rank reads: all of it, if there is one rank.
@@ -338,9 +446,24 @@ impl Flow {
         let engine = state.engine.take().ok_or_else(|| Error::NoInput {
             flow: self.shared.name.clone(),
         })?;
-        let http = state.http;
+        let (http, requests) = (state.http, state.requests.take());
         drop(state);
-        RunningFlow::start(engine, http)
+        RunningFlow::start(engine, http, requests)
+    }
+
+    /// Takes the address of its HTTP server, which the job has in its place.
+    pub(crate) fn take_http(&self) -> Option<SocketAddr> {
+        self.shared.state.lock().http.take()
+    }
+
+    /// Returns the queue of its requests, if it takes some.
+    pub(crate) fn request_queue(&self) -> Option<Requests> {
+        self.shared.state.lock().requests.clone()
+    }
+
+    /// Returns the number of ranks that run the flow.
+    pub(crate) fn ranks(&self) -> u32 {
+        self.shared.settings.ranks.count()
     }
 
     /// Whether the reading of all topics ends at their present ends.
@@ -351,8 +474,13 @@ impl Flow {
     /// Returns the engine's flow, which the first call makes.
     pub(crate) fn begin(&self, node: &Node) -> millstream_flow::Flow {
         let mut state = self.shared.state.lock();
-        if let Some(engine) = &state.engine {
-            return engine.clone();
+        if let Some(engine) = state.engine.clone() {
+            if !state.has_node {
+                let flow = self.shared.name.clone();
+                let why = "it reads a topic, and its node was not known at `requests`: call `read` or `node` before `requests`";
+                state.fault.get_or_insert(Error::Requests { flow, why });
+            }
+            return engine;
         }
         let mut settings = self.shared.settings.clone();
         let name = &self.shared.name;
@@ -381,7 +509,21 @@ impl Flow {
         }
         let engine = millstream_flow::Flow::with_settings(name, settings);
         state.engine = Some(engine.clone());
+        state.has_node = true;
         engine
+    }
+
+    /// Returns the engine's flow; if there is none yet, makes one without checkpoints, whose dead letters are logged.
+    fn begin_without_node(&self) -> millstream_flow::Flow {
+        let mut state = self.shared.state.lock();
+        let engine = state.engine.get_or_insert_with(|| {
+            let mut settings = self.shared.settings.clone();
+            settings
+                .dead_letters
+                .get_or_insert_with(|| Arc::new(LoggedLetters));
+            millstream_flow::Flow::with_settings(&self.shared.name, settings)
+        });
+        engine.clone()
     }
 
     /// As [`engine`](Self::engine), of a flow that reads a topic already.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use millstream_base::TcpNetwork;
 use millstream_flow::Running;
+use millstream_flow::serving::Requests;
 use millstream_serve::{Content, Metric, Options, Server};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use crate::error::Error;
 /// A flow at work. Dropped, it ends where it stands; its last checkpoint stays.
 pub struct RunningFlow {
     running: Arc<Running>,
+    requests: Option<Requests>,
     server: Option<Server>,
 }
 
@@ -23,18 +25,32 @@ impl RunningFlow {
     pub(crate) fn start(
         engine: millstream_flow::Flow,
         http: Option<SocketAddr>,
+        requests: Option<Requests>,
     ) -> Result<RunningFlow, Error> {
         // The address may be in use: then nothing begins.
-        let ranks = Arc::default();
-        let server = http.map(|address| serve(&ranks, address)).transpose()?;
+        let begun = Begun::default();
+        begun.lock().requests.extend(requests.clone());
+        let server = http.map(|address| serve(&begun, address)).transpose()?;
         let running = Arc::new(engine.run()?);
-        ranks.lock().push(Arc::clone(&running));
-        Ok(RunningFlow { running, server })
+        begun.lock().ranks.push(Arc::clone(&running));
+        if let Some(requests) = &requests {
+            requests.begin(&running);
+        }
+        Ok(RunningFlow {
+            running,
+            requests,
+            server,
+        })
     }
 
     /// Returns the engine's handle of the flow.
     pub fn running(&self) -> Arc<Running> {
         Arc::clone(&self.running)
+    }
+
+    /// Returns the queue of the flow's [requests](crate::Flow::requests), if it takes some, to call the flow in this process.
+    pub fn requests(&self) -> Option<&Requests> {
+        self.requests.as_ref()
     }
 
     /// Returns the address of the flow's HTTP server, if it has one.
@@ -51,13 +67,21 @@ impl Deref for RunningFlow {
     }
 }
 
-/// The ranks of a flow in this process, as they begin.
-pub(crate) type Begun = Arc<Mutex<Vec<Arc<Running>>>>;
+/// The flows of a server, as they begin.
+pub(crate) type Begun = Arc<Mutex<BegunFlows>>;
 
-/// Serves the flow that these ranks of the process run.
-pub(crate) fn serve(ranks: &Begun, address: SocketAddr) -> Result<Server, Error> {
+#[derive(Default)]
+pub(crate) struct BegunFlows {
+    /// The flows that run, and their ranks in this process.
+    pub ranks: Vec<Arc<Running>>,
+    /// The queues of those that take requests, before they run, too.
+    pub requests: Vec<Requests>,
+}
+
+/// Serves the flows that this process runs.
+pub(crate) fn serve(begun: &Begun, address: SocketAddr) -> Result<Server, Error> {
     let content = FlowContent {
-        ranks: Arc::clone(ranks),
+        begun: Arc::clone(begun),
         started_at: Instant::now(),
     };
     let server = Server::start(TcpNetwork, address, Arc::new(content), Options::default());
@@ -67,19 +91,20 @@ pub(crate) fn serve(ranks: &Begun, address: SocketAddr) -> Result<Server, Error>
     })
 }
 
-/// The flow's page.
+/// The flows' page.
 struct FlowContent {
-    ranks: Begun,
+    begun: Begun,
     started_at: Instant,
 }
 
 impl Content for FlowContent {
     fn flows(&self) -> Vec<Arc<Running>> {
-        self.ranks.lock().clone()
+        self.begun.lock().ranks.clone()
     }
 
     fn overview(&self) -> Value {
-        let name = self.ranks.lock().first().map(|rank| rank.name().to_owned());
+        let begun = self.begun.lock();
+        let name = begun.ranks.first().map(|rank| rank.name().to_owned());
         json!({
             "name": name,
             "flow": name,
@@ -89,6 +114,10 @@ impl Content for FlowContent {
 
     fn metrics(&self) -> Vec<Metric> {
         Vec::new()
+    }
+
+    fn requests(&self) -> Vec<Requests> {
+        self.begun.lock().requests.clone()
     }
 }
 

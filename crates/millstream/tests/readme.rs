@@ -1,4 +1,4 @@
-//! README shows the example `totals`, and the guide that of a join, which is a doc test.
+//! README shows the example `totals`, and the guide the example `spent`, and that of a join, which is a doc test.
 
 use std::fs;
 use std::path::Path;
@@ -9,6 +9,15 @@ fn the_readme_shows_the_example_program() -> std::io::Result<()> {
     let program = fs::read_to_string(library.join("examples/totals.rs"))?;
     let readme = fs::read_to_string(library.join("../../README.md"))?;
     assert!(readme.contains(&format!("```rust\n{program}```\n")));
+    Ok(())
+}
+
+#[test]
+fn the_guide_shows_the_example_of_a_serving_flow() -> std::io::Result<()> {
+    let library = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = fs::read_to_string(library.join("examples/spent.rs"))?;
+    let guide = fs::read_to_string(library.join("../../docs/guide.md"))?;
+    assert!(guide.contains(&format!("```rust\n{program}```\n")));
     Ok(())
 }
 

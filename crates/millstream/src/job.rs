@@ -1,0 +1,202 @@
+//! Jobs: several flows of one process.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use millstream_flow::serving::Requests;
+use millstream_serve::Server;
+
+use crate::error::Error;
+use crate::flow_builder::Flow;
+use crate::running::{Begun, RunningFlow, serve};
+
+/// The interval at which a job checks whether it must stop.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Flows that run together in one process, such as analytics flows and serving flows over their state.
+///
+/// The job has one HTTP server for all of them. It ends with the last flow that takes no
+/// [requests](Flow::requests): then it stops the serving flows, which have no end of their own. If one flow fails, the job
+/// stops the others.
+///
+/// ```
+/// use millstream::{Flow, Job, Node, Request, Response};
+///
+/// # let dir = tempfile::tempdir()?;
+/// let node = Node::embedded(dir.path())?;
+/// let orders = node.topic("orders").json::<(String, u64)>().create()?;
+/// let sums = Flow::new("sums");
+/// let orders = sums.read(orders);
+/// let spent = sums.engine().values::<String, u64>("spent");
+/// let sums = orders.key_by(|(user, _)| user.clone()).fold("spend", &spent, |spent, (_, price)| {
+///     *spent = Some(spent.unwrap_or(0) + price);
+/// });
+/// let serving = Flow::new("spent")
+///     .requests()
+///     .map(move |call| {
+///         let spent = spent.get(&call.segment(0).unwrap_or_default());
+///         call.reply(Response::json(&spent.unwrap_or(0)))
+///     })
+///     .respond();
+/// let job = Job::from([sums, serving]).http("127.0.0.1:0".parse().unwrap()).start()?;
+/// // Over HTTP: `/q/spent/ann`.
+/// let requests = job.requests("spent").expect("this flow takes requests");
+/// assert_eq!(requests.call(Request::get("/ann")).wait().unwrap().body_text(), Some("0"));
+/// job.stop();
+/// job.join()?;
+/// # Ok::<(), millstream::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Job {
+    flows: Vec<Flow>,
+    http: Option<SocketAddr>,
+}
+
+impl From<Flow> for Job {
+    fn from(flow: Flow) -> Job {
+        Job::from(vec![flow])
+    }
+}
+
+impl<const N: usize> From<[Flow; N]> for Job {
+    fn from(flows: [Flow; N]) -> Job {
+        Job::from(Vec::from(flows))
+    }
+}
+
+impl From<Vec<Flow>> for Job {
+    fn from(flows: Vec<Flow>) -> Job {
+        Job { flows, http: None }
+    }
+}
+
+impl Job {
+    /// Serves the page, the state, the metrics and the requests of all flows over HTTP at this address while they run. The
+    /// address that a flow has is used if the job has none. Otherwise as [`Flow::http`].
+    #[must_use]
+    pub fn http(self, address: SocketAddr) -> Job {
+        Job {
+            http: Some(address),
+            ..self
+        }
+    }
+
+    /// Starts all flows, in their order. Dropped, they end where they stand.
+    ///
+    /// # Errors
+    /// If one of them cannot start: then those before it end. A job of several flows runs on one rank.
+    pub fn start(self) -> Result<RunningJob, Error> {
+        let addresses: Vec<_> = self.flows.iter().filter_map(Flow::take_http).collect();
+        let http = self.http.or(addresses.first().copied());
+        let begun = Begun::default();
+        // The address may be in use: then nothing begins.
+        let server = http.map(|address| serve(&begun, address)).transpose()?;
+        let flows = self.start_in(&begun)?;
+        Ok(RunningJob { server, flows })
+    }
+
+    /// Starts the job, and waits for its end.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), or when a flow fails.
+    pub fn run(self) -> Result<(), Error> {
+        self.start()?.join()
+    }
+
+    /// Starts all flows, which a server elsewhere serves.
+    pub(crate) fn start_in(self, begun: &Begun) -> Result<Vec<RunningFlow>, Error> {
+        if let [first, _, ..] = &self.flows[..]
+            && first.ranks() > 1
+        {
+            return Err(Error::RanksOfJob);
+        }
+        let requests = self.flows.iter().filter_map(Flow::request_queue);
+        begun.lock().requests.extend(requests);
+        let mut flows = Vec::with_capacity(self.flows.len());
+        for flow in self.flows {
+            let running = flow.start()?;
+            begun.lock().ranks.push(running.running());
+            flows.push(running);
+        }
+        Ok(flows)
+    }
+}
+
+/// A job at work. Dropped, its flows end where they stand.
+pub struct RunningJob {
+    /// Stops before the flows.
+    server: Option<Server>,
+    flows: Vec<RunningFlow>,
+}
+
+impl RunningJob {
+    /// Returns its flows.
+    pub fn flows(&self) -> &[RunningFlow] {
+        &self.flows
+    }
+
+    /// Returns the queue of the requests to the flow of this name, if there is this flow and it takes some.
+    pub fn requests(&self, flow: &str) -> Option<&Requests> {
+        let flow = self.flows.iter().find(|running| running.name() == flow)?;
+        flow.requests()
+    }
+
+    /// Returns the address of its HTTP server, if it has one.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(Server::local_address)
+    }
+
+    /// Stops all flows, behind the items that they have read.
+    pub fn stop(&self) {
+        self.flows.iter().for_each(|flow| flow.stop());
+    }
+
+    /// Waits for the end of the job.
+    ///
+    /// # Errors
+    /// The first error of a flow.
+    pub fn join(&self) -> Result<(), Error> {
+        join_all(&self.flows, || false)
+    }
+}
+
+/// Waits for the end of all flows, and stops them when one has failed, or the process must stop.
+pub(crate) fn join_all(flows: &[RunningFlow], must_stop: impl Fn() -> bool) -> Result<(), Error> {
+    let (ended, end) = channel();
+    thread::scope(|scope| {
+        for flow in flows {
+            let (running, ended) = (flow.running(), ended.clone());
+            scope.spawn(move || {
+                let joined = running.join();
+                drop(running);
+                // The receiver is gone if its thread is unwinding.
+                let _ = ended.send(joined);
+            });
+        }
+        drop(ended);
+        let mut result = Ok(());
+        let mut left = flows.len();
+        while left > 0 {
+            let stops = match end.recv_timeout(LOOK_INTERVAL) {
+                Ok(joined) => {
+                    left -= 1;
+                    let has_failed = joined.is_err();
+                    result = result.and(joined.map(drop).map_err(Error::from));
+                    has_failed
+                }
+                Err(RecvTimeoutError::Timeout) => must_stop(),
+                // A thread has panicked, which the end of the scope passes on.
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            // Serving flows have no end of their own.
+            let mut analytics = flows.iter().filter(|flow| flow.requests().is_none());
+            let has_analytics = analytics.clone().next().is_some();
+            if stops || has_analytics && analytics.all(|flow| flow.is_finished()) {
+                flows.iter().for_each(|flow| flow.stop());
+            }
+        }
+        result
+    })
+}
