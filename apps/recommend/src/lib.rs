@@ -3,7 +3,8 @@
 //! Each record of a topic is a [`Rating`]. Two state elements of the flow hold what follows from them: `user_item` has the
 //! ratings of each user, and `co_occurrence` counts for each pair of items the users that have rated both. The element
 //! `recommendations` has no content of its own. A reader's request multiplies the ratings of the user by the counts, as they
-//! are at this moment, so the answer has each rating that the flow has read.
+//! are at this moment, so the answer has each rating that the flow has read. The serving flow `recommendations` answers requests
+//! with the same: [`recommend_and_serve`].
 //!
 //! ```
 //! use millstream::{Flow, Node};
@@ -28,6 +29,6 @@ mod flow;
 mod rating;
 mod recommendations;
 
-pub use flow::{FLOW, recommend};
+pub use flow::{FLOW, SERVING, recommend, recommend_and_serve};
 pub use rating::{BadRating, RATING_MAX, Rating, USER_BYTES_MAX};
 pub use recommendations::{RECOMMENDED_MAX, Recommended, Replicas};

@@ -6,13 +6,24 @@
 
 use std::process::ExitCode;
 
-use millstream_recommend::{FLOW, Replicas, recommend};
+use millstream::Job;
+use millstream_recommend::{FLOW, Replicas, SERVING, recommend, recommend_and_serve};
 
 fn main() -> ExitCode {
     let replicas = Replicas::default();
     millstream::main(|app| {
         let ratings = app.node().topic("ratings").json();
         let replicas = replicas.of_ranks(app.ranks());
-        Ok(recommend(app.flow(FLOW), ratings, &replicas))
+        let flow = app.flow(FLOW);
+        Ok(match app.ranks() {
+            1 => Job::from(recommend_and_serve(
+                flow,
+                &app.flow(SERVING),
+                ratings,
+                &replicas,
+            )),
+            // A serving flow runs on one rank.
+            _ => Job::from(recommend(flow, ratings, &replicas)),
+        })
     })
 }

@@ -85,7 +85,9 @@ impl Replicas {
     }
 }
 
-/// The state element `recommendations`. Checkpoints hold the elements that it reads, and nothing of it.
+/// The state element `recommendations`. Checkpoints hold the elements that it reads, and nothing of it. A clone is another
+/// handle of the same state.
+#[derive(Clone)]
 pub struct Recommendations {
     user_item: Matrices<String, u64>,
     replicas: Replicas,
@@ -101,7 +103,7 @@ impl Recommendations {
 
     /// Returns the items with the highest scores for a user, the highest first; `None` if the user has rated nothing, if
     /// another rank owns the user, or before all ranks have begun.
-    fn of(&self, user: &str) -> Option<Vec<Recommended>> {
+    pub fn of(&self, user: &str) -> Option<Vec<Recommended>> {
         self.replicas.check().ok()?;
         let row = self.user_item.row(&user.to_owned());
         if row.is_empty() {

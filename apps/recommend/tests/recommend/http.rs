@@ -16,21 +16,28 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the answer for a path below `/state/recommend`; `None` if there is none.
 pub fn get(address: SocketAddr, path: &str) -> Option<Value> {
+    let (status, body) = request(address, "GET", &format!("/state/recommend/{path}"));
+    if status == 404 {
+        return None;
+    }
+    assert_eq!(status, 200, "{body}");
+    Some(body)
+}
+
+/// Returns the status of an answer, and its body, which is JSON.
+pub fn request(address: SocketAddr, method: &str, path: &str) -> (u16, Value) {
     let mut visitor = TcpStream::connect(address).expect("it listens");
     let limit = visitor.set_read_timeout(Some(LIMIT));
     limit.expect("it is not zero");
-    let request = format!(
-        "GET /state/recommend/{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
-    );
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     visitor.write_all(request.as_bytes()).expect("it listens");
     let mut answer = String::new();
     visitor.read_to_string(&mut answer).expect("it answers");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head ends");
-    if head.starts_with("HTTP/1.1 404") {
-        return None;
-    }
-    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
-    Some(serde_json::from_str(body).expect("it is JSON"))
+    let status = head.get(9..12).and_then(|status| status.parse().ok());
+    let status = status.expect("an answer begins with its status");
+    (status, serde_json::from_str(body).expect("it is JSON"))
 }
 
 /// Returns the recommendations for a user; `None` if the flow knows no rating by the user.

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use millstream::flow::FlowSettings;
-use millstream::{Error, Flow, Node, RunningFlow};
-use millstream_recommend::{FLOW, Rating, Recommended, Replicas, recommend};
+use millstream::{Error, Flow, Job, Node, Request, RunningFlow};
+use millstream_recommend::{
+    FLOW, Rating, Recommended, Replicas, SERVING, recommend, recommend_and_serve,
+};
 use serde_json::{Value, json};
 
 use crate::direct::Direct;
-use crate::http::{LIMIT, get, recommendations, wait_for_recommendations};
+use crate::http::{LIMIT, get, recommendations, request, wait_for_recommendations};
 use crate::kills::co_occurrence;
 
 /// The number of instances of an operator.
@@ -152,6 +154,56 @@ fn a_rating_counts_in_the_next_recommendations() -> Result<(), Error> {
     assert_eq!(users.len(), FRESH + 2);
     assert!(users.contains("ben") && users.contains("user 7"));
     Ok(())
+}
+
+#[test]
+fn the_serving_flow_answers_with_the_same_recommendations() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let node = Node::embedded(dir.path())?;
+    let ratings = node.topic("ratings").json::<Rating>().create()?;
+    let made = made_ratings();
+    ratings.send(made.clone())?;
+    let replicas = Replicas::default();
+    let flows = recommend_and_serve(flow(), &Flow::new(SERVING), ratings, &replicas);
+    let job = Job::from(flows).start()?;
+    let address = job.http_address().expect("it serves HTTP");
+    let direct = Direct::of(&made);
+    wait_for_recommendations(address, &direct);
+    let requests = job.requests(SERVING).expect("it takes requests");
+    let counts = direct.co_occurrence();
+    for user in direct.users() {
+        let expected = direct.recommendations(user, &counts);
+        let target = format!("/{}", user.replace(' ', "%20"));
+        let response = requests.call(Request::get(&target)).wait();
+        let response = response.expect("it answers");
+        let body = response.body_text().expect("it is JSON");
+        let served: Vec<Recommended> = serde_json::from_str(body).expect("they are items");
+        assert_eq!(served, expected, "{user}");
+    }
+    let answer =
+        |method: &str, path: &str| request(address, method, &format!("/q/recommendations{path}"));
+    let user = direct
+        .users()
+        .next()
+        .expect("there are users")
+        .replace('ü', "%C3%BC");
+    let user = user.replace(' ', "%20");
+    let (status, two) = answer("GET", &format!("/{user}?n=2"));
+    let (_, all) = answer("GET", &format!("/{user}"));
+    let (two, all) = (two.as_array().unwrap(), all.as_array().unwrap());
+    assert_eq!((status, &two[..]), (200, &all[..all.len().min(2)]));
+    for (method, path, expected) in [
+        ("GET", "/eve", 404),
+        ("GET", "/", 404),
+        ("GET", "/eve?n=0", 400),
+        ("GET", "/eve?n=11", 400),
+        ("GET", "/eve?n=x", 400),
+        ("POST", "/eve", 405),
+    ] {
+        assert_eq!(answer(method, path).0, expected, "{method} {path}");
+    }
+    job.stop();
+    job.join()
 }
 
 #[test]
