@@ -1,5 +1,6 @@
 //! The jobs: their input, their programs, and the outcome of an undisturbed run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use millstream::connect::StreamProducer;
 use millstream::flow::FlowSettings;
-use millstream::log::{Log, LogConfig, StreamConfig};
+use millstream::log::{CLEANUP_POLICY, COMPACT, Log, LogConfig, SECONDARY, StreamConfig};
+use millstream::record::Header;
 use millstream::{Error, Flow, Node, Timestamp, out_of_order, secs, session, sliding, tumbling};
-use millstream_base::{ByteSize, ProducerId, StreamletIndex};
+use millstream_base::key::encode_key;
+use millstream_base::{ByteSize, ProducerId, StreamletIndex, partition_of_key};
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
@@ -27,6 +30,16 @@ const RESULT_PARTITIONS: u32 = 4;
 /// One in this many lines of the words cannot be read.
 const BROKEN_ONE_OF: u64 = 97;
 
+/// The orders and the users of the join of keyed topics.
+const ORDERS: u64 = 10_000;
+const USERS: u64 = 300;
+
+/// The partitions of these topics. A changed user is looked up in the index of each.
+const KEYED_PARTITIONS: u32 = 16;
+
+/// One in this many changes of users deletes the user.
+const DELETED_ONE_OF: u64 = 13;
+
 /// A paced run of all items takes at least this long.
 const PACED: Duration = Duration::from_millis(2_000);
 
@@ -40,6 +53,8 @@ pub enum Job {
     Join,
     /// The sessions of users.
     Sessions,
+    /// Keyed topics of orders and of users, joined by a secondary key into a third one.
+    KeyJoin,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -62,12 +77,14 @@ impl Job {
             Job::Words => "words",
             Job::Join => "join",
             Job::Sessions => "sessions",
+            Job::KeyJoin => "key_join",
         }
     }
 
     fn inputs(self) -> &'static [&'static str] {
         match self {
             Job::Join => &["orders", "payments"],
+            Job::KeyJoin => &["orders", "users"],
             _ => &["items"],
         }
     }
@@ -79,6 +96,15 @@ impl Job {
             Job::Words => &["running", "words.dead_letters"],
             Job::Join => &["paid"],
             Job::Sessions => &["visits"],
+            Job::KeyJoin => &[],
+        }
+    }
+
+    /// The keyed topics that the flow writes: each key counts with its newest value.
+    pub fn tables(self) -> &'static [&'static str] {
+        match self {
+            Job::KeyJoin => &["rows"],
+            _ => &[],
         }
     }
 
@@ -90,11 +116,38 @@ impl Job {
         }
     }
 
-    /// The items that a run reads from beginning to end.
-    pub fn items(self) -> u64 {
-        ITEMS * self.inputs().len() as u64
+    fn partitions(self) -> u32 {
+        match self {
+            Job::KeyJoin => KEYED_PARTITIONS,
+            _ => PARTITIONS,
+        }
     }
 
+    /// The items that a run reads from beginning to end. Of the join of keyed topics these are the rows that it gives at least: of
+    /// each order one for its own change, and one for that of its user.
+    pub fn items(self) -> u64 {
+        match self {
+            Job::KeyJoin => 2 * ORDERS,
+            _ => ITEMS * self.inputs().len() as u64,
+        }
+    }
+
+    /// Returns the key of a record and the secondary key, in topics that have them.
+    fn keys(self, topic: &str, number: u64) -> Option<[Option<Vec<u8>>; 2]> {
+        let bytes = |key: u64| {
+            let mut bytes = Vec::new();
+            encode_key(&key, &mut bytes).unwrap();
+            Some(bytes)
+        };
+        match (self, topic) {
+            // Some orders come twice, the second time with another user.
+            (Job::KeyJoin, "orders") => Some([bytes(number % ORDERS), bytes(number * 7 % USERS)]),
+            (Job::KeyJoin, _) => Some([bytes(number % USERS), None]),
+            _ => None,
+        }
+    }
+
+    /// Returns the value of a record; an empty one deletes its key.
     fn value(self, topic: &str, number: u64) -> Vec<u8> {
         let time = Timestamp((number * 10).cast_signed());
         let item = |key, time| Item {
@@ -111,8 +164,9 @@ impl Job {
                 return serde_json::to_vec(&Line { words }).unwrap();
             }
             (Job::Ads, _) => item(number * 31 % 100, time),
+            (Job::KeyJoin, "users") if number.is_multiple_of(DELETED_ONE_OF) => return Vec::new(),
             (Job::Join, "payments") => item(number, Timestamp(time.0 + 300)),
-            (Job::Join, _) => item(number, time),
+            (Job::Join | Job::KeyJoin, _) => item(number, time),
             // Bursts of a second with pauses of three.
             (Job::Sessions, _) => item(number / 100 % 4 * 10 + number % 10, time),
         };
@@ -122,9 +176,16 @@ impl Job {
     /// Stores the input in a new data directory.
     pub fn store_input(self, dir: &Path) {
         let log = Log::open(LogConfig::with_pool(dir, ByteSize(64 << 20))).unwrap();
+        let partitions = self.partitions();
         for topic in self.inputs() {
+            let settings = [(CLEANUP_POLICY, COMPACT), (SECONDARY, "user")];
+            let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
             let config = StreamConfig {
-                streamlets: PARTITIONS,
+                streamlets: partitions,
+                settings: match self.keys(topic, 0) {
+                    Some(_) => settings.into(),
+                    None => BTreeMap::new(),
+                },
                 ..StreamConfig::default()
             };
             let stream = log.create_stream(topic, config).unwrap();
@@ -132,12 +193,20 @@ impl Job {
                 let partition = StreamletIndex(partition);
                 StreamProducer::for_streamlet(&stream, partition, ProducerId::NONE).unwrap()
             };
-            let mut producers: Vec<_> = (0..PARTITIONS).map(producer).collect();
+            let mut producers: Vec<_> = (0..partitions).map(producer).collect();
             for number in 0..ITEMS {
-                let producer = &mut producers[(number % u64::from(PARTITIONS)) as usize];
+                let [key, secondary] = self.keys(topic, number).unwrap_or_default();
+                let key = key.as_deref();
+                let partition = key.map(|key| partition_of_key(key, partitions as usize));
+                let partition = partition.unwrap_or((number % u64::from(partitions)) as usize);
+                let header = secondary.as_deref().map(|secondary| Header {
+                    name: b"k.user",
+                    value: Some(secondary),
+                });
                 let value = self.value(topic, number);
-                producer
-                    .push(Timestamp(1), None, Some(&value), &[])
+                let value = Some(&value[..]).filter(|value| !value.is_empty());
+                producers[partition]
+                    .push(Timestamp(1), key, value, header.as_slice())
                     .unwrap();
             }
             producers.iter_mut().for_each(|it| it.flush().unwrap());
@@ -225,6 +294,19 @@ impl Job {
                     .serve_as("visits")
                     .write(node.topic("visits").partitions(RESULT_PARTITIONS).json());
             }
+            Job::KeyJoin => {
+                let pace = Arc::clone(pace);
+                let [orders, users] =
+                    ["orders", "users"].map(|topic| node.topic(topic).json::<Item>());
+                flow.join_topics("join", orders, "user", users, |order, user| {
+                    (order.id, user.id)
+                })
+                .map(move |row| {
+                    pace.step();
+                    *row
+                })
+                .write_keys(node.topic("rows").partitions(RESULT_PARTITIONS).json());
+            }
         }
         Ok(flow)
     }
@@ -262,7 +344,7 @@ impl Pace {
 
 /// Returns the outcome of one rank that is left alone.
 pub fn undisturbed(job: Job) -> Outcome {
-    static OUTCOMES: [OnceLock<Outcome>; 4] = [const { OnceLock::new() }; 4];
+    static OUTCOMES: [OnceLock<Outcome>; 5] = [const { OnceLock::new() }; 5];
     let outcome = OUTCOMES[job as usize].get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");

@@ -20,7 +20,7 @@ use world::World;
 
 use jobs::Job;
 
-/// The kills of each of the four jobs: more than fifty in all.
+/// The kills of each of the five jobs: more than sixty in all.
 const KILLS: u64 = 13;
 
 /// The kills of the job on processes.
@@ -78,6 +78,11 @@ fn joins_that_are_killed_have_the_results_of_an_undisturbed_run() {
 #[test]
 fn sessions_that_are_killed_have_the_results_of_an_undisturbed_run() {
     check(Job::Sessions);
+}
+
+#[test]
+fn joins_of_keyed_topics_that_are_killed_have_the_results_of_an_undisturbed_run() {
+    check(Job::KeyJoin);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::process::wait_until;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The committed values of each topic, in order.
+    /// The committed values of each topic, and the rows of each keyed one, in order.
     results: BTreeMap<&'static str, Vec<String>>,
     /// The values of the topics of state by key.
     values: BTreeMap<&'static str, BTreeMap<String, Value>>,
@@ -28,6 +28,12 @@ impl Outcome {
             let mut values = node.topic(topic).text().read_all()?;
             values.sort_unstable();
             outcome.results.insert(topic, values);
+        }
+        for table in job.tables() {
+            let rows = node.topic(table).text().read_keys::<u64>()?.into_iter();
+            let mut rows: Vec<String> = rows.map(|(key, row)| format!("{key}: {row}")).collect();
+            rows.sort_unstable();
+            outcome.results.insert(table, rows);
         }
         for element in job.elements() {
             let topic = node.topic(&format!("{}.state.{element}", job.name()));
