@@ -29,6 +29,15 @@ const PAGES_MAX: usize = 64;
 /// A key of the left stream, and the time of the change for which it is looked up.
 pub type Changed = (Vec<u8>, Timestamp);
 
+/// A left key whose row is wanted.
+struct LeftKey {
+    key: Vec<u8>,
+    /// The time of the change for which it is wanted.
+    time: Timestamp,
+    /// Its record, if the look-up that has led to it has read that.
+    newest: Option<Newest>,
+}
+
 /// Keys to look up.
 pub struct Job {
     /// Left keys that have changed.
@@ -72,10 +81,15 @@ impl Tables {
             if done.bytes >= BYTES_MAX {
                 break;
             }
-            self.join(changed, &mut done, is_stopped)?;
+            let left_keys = changed.iter().map(|(key, time)| LeftKey {
+                key: key.clone(),
+                time: *time,
+                newest: None,
+            });
+            self.join(left_keys.collect(), &mut done, is_stopped)?;
             done.changed += changed.len();
         }
-        let mut found: Vec<Changed> = Vec::new();
+        let mut found: Vec<LeftKey> = Vec::new();
         let mut pages = 0;
         for (right, mut scan) in job.scans {
             let mut is_open = None;
@@ -89,7 +103,7 @@ impl Tables {
                 None => done.waiting.push(right),
             }
         }
-        self.join(&found, &mut done, is_stopped)?;
+        self.join(found, &mut done, is_stopped)?;
         Ok(done)
     }
 
@@ -99,7 +113,7 @@ impl Tables {
         right: &[u8],
         scan: &mut Scan,
         limit: usize,
-        found: &mut Vec<Changed>,
+        found: &mut Vec<LeftKey>,
         is_stopped: &AtomicBool,
     ) -> Result<bool, BoxError> {
         let at = scan.next();
@@ -115,7 +129,8 @@ impl Tables {
         };
         let page = self.left.find(partition, of, from, limit, is_stopped)?;
         let time = scan.time();
-        found.extend(page.keys.into_iter().map(|key| (key, time)));
+        let keys = page.keys.into_iter();
+        found.extend(keys.map(|(key, newest)| LeftKey { key, time, newest }));
         let next = match page.next {
             Some(key) => Some(Place { partition, key }),
             None => self.partitions.get(here + 1).map(|partition| Place {
@@ -129,19 +144,26 @@ impl Tables {
     /// Adds the present rows of left keys.
     fn join(
         &self,
-        changed: &[Changed],
+        left_keys: Vec<LeftKey>,
         done: &mut Done,
         is_stopped: &AtomicBool,
     ) -> Result<(), BoxError> {
-        if changed.is_empty() {
-            return Ok(());
-        }
-        let keys: Vec<Vec<u8>> = changed.iter().map(|(key, _)| key.clone()).collect();
-        let lefts = self
-            .left
-            .newest(&keys, self.header.as_bytes(), is_stopped)?;
+        let unknown = left_keys.iter().filter(|left| left.newest.is_none());
+        let unknown: Vec<Vec<u8>> = unknown.map(|left| left.key.clone()).collect();
+        let found = match unknown.is_empty() {
+            true => Vec::new(),
+            false => self
+                .left
+                .newest(&unknown, self.header.as_bytes(), is_stopped)?,
+        };
+        let mut found = found.into_iter();
+        let lefts = left_keys.into_iter().map(|left| {
+            let newest = left.newest.or_else(|| found.next().flatten());
+            (left.key, left.time, newest)
+        });
+        let lefts: Vec<_> = lefts.collect();
         let mut rights: BTreeMap<Bytes, Option<Newest>> = BTreeMap::new();
-        for left in lefts.iter().flatten() {
+        for left in lefts.iter().filter_map(|(_, _, left)| left.as_ref()) {
             // The index has no longer ones.
             let right = left.header.clone();
             let right = right.filter(|key| key.len() <= SECONDARY_KEY_BYTES_MAX);
@@ -156,12 +178,12 @@ impl Tables {
             done.bytes += found.as_ref().map_or(0, |found| found.value.len());
             *right = found;
         }
-        for ((key, time), left) in iter::zip(changed, lefts) {
+        for (key, time, left) in lefts {
             let right = left.as_ref().and_then(|left| left.header.as_ref());
             let right = right.and_then(|key| rights.get(key)?.as_ref());
             let mut row = JoinedRow {
-                time: *time,
-                key: key.clone().into(),
+                time,
+                key: key.into(),
                 values: None,
             };
             for newest in left.iter().chain(right) {

@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 use bytes::Bytes;
 use millstream_base::{KeyRange, Timestamp};
 use millstream_flow::{BoxError, KeyLookup};
-use millstream_log::SecondaryPosition;
+use millstream_log::{KeyVersion, SecondaryPosition};
+use millstream_record::SECONDARY_KEY_PREFIX;
 
 use super::log::{LogKeys, again};
 use super::server::ServerKeys;
@@ -32,11 +33,23 @@ pub struct Newest {
     pub header: Option<Bytes>,
 }
 
+impl Newest {
+    fn of(version: KeyVersion, header: &[u8]) -> Newest {
+        let mut headers = version.headers.into_iter();
+        Newest {
+            time: version.timestamp,
+            value: version.value,
+            header: headers.find(|it| it.name == header).and_then(|it| it.value),
+        }
+    }
+}
+
 /// Some keys that have a secondary key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPage {
-    /// The keys in their order.
-    pub keys: Vec<Vec<u8>>,
+    /// The keys in their order, each with its newest version, whose header is the first one of the index. A server does not
+    /// return headers here: its keys come without a version.
+    pub keys: Vec<(Vec<u8>, Option<Newest>)>,
     /// The key from which the next page goes on; `None` at the end. A page may have no keys and a `next`.
     pub next: Option<Vec<u8>>,
 }
@@ -77,15 +90,7 @@ impl AnyKeys {
         is_stopped: &AtomicBool,
     ) -> Result<Vec<Option<Newest>>, BoxError> {
         let found = match &self.0 {
-            Place::Log(log) => log.get(keys, |_, version| {
-                let mut headers = version.headers.iter();
-                let first = headers.find(|it| it.name == header);
-                Ok(Newest {
-                    time: version.timestamp,
-                    header: first.and_then(|it| it.value.clone()),
-                    value: version.value,
-                })
-            }),
+            Place::Log(log) => log.get(keys, |_, version| Ok(Newest::of(version, header))),
             Place::Server(server) => server.wait(is_stopped, server.get(keys)).map(|found| {
                 let found = found.into_iter().map(|found| {
                     let found = found?;
@@ -126,9 +131,14 @@ impl AnyKeys {
                 let bytes_max = PAGE_BYTES as usize;
                 let found =
                     again(|| partition.find_by(index, &range, Some(&from), limit, bytes_max));
-                found.map_err(BoxError::from).map(|found| KeyPage {
-                    keys: found.entries.into_iter().map(|it| it.key).collect(),
-                    next: found.next.map(|it| it.key),
+                let header = format!("{SECONDARY_KEY_PREFIX}{index}");
+                let newest = |version| Some(Newest::of(version, header.as_bytes()));
+                found.map_err(BoxError::from).map(|found| {
+                    let keys = found.entries.into_iter();
+                    KeyPage {
+                        keys: keys.map(|it| (it.key, newest(it.version))).collect(),
+                        next: found.next.map(|it| it.key),
+                    }
                 })
             }
             Place::Server(keys) => {

@@ -100,7 +100,7 @@ impl ServerKeys {
             }
         };
         Ok(KeyPage {
-            keys: keys.into_iter().map(|found| found.key.into()).collect(),
+            keys: keys.into_iter().map(|it| (it.key.into(), None)).collect(),
             next: next.map(Vec::from),
         })
     }
