@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use millstream_flow::serving::{
     Call, CallError, Pending, Reply, Request, RequestSettings, Requests, Respond, Response,
 };
-use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowSettings, Running};
+use millstream_flow::{
+    BoxError, Class, DeadLetter, DeadLetters, Emit, Flow, FlowSettings, Objective, Pool, Running,
+};
 use parking_lot::Mutex;
 
 /// A bound far above the time of any step.
@@ -61,7 +63,7 @@ fn start(
         })
         .sink("respond", Respond);
     let running = flow.run().unwrap();
-    requests.begin(&running);
+    requests.begin(&running).unwrap();
     (requests, running)
 }
 
@@ -157,7 +159,7 @@ fn an_operator_by_key_answers_with_the_state_of_the_key() {
         )
         .sink("respond", Respond);
     let running = flow.run().unwrap();
-    requests.begin(&running);
+    requests.begin(&running).unwrap();
     for number in 1..=50 {
         for user in ["ann", "ben", "cat"] {
             let call = requests.call(Request::get(&format!("/{user}")));
@@ -320,7 +322,7 @@ fn calls_before_the_beginning_and_behind_the_end_are_refused() {
     let call = || requests.call(Request::get("/"));
     assert!(matches!(call().wait(), Err(CallError::NotBegun { .. })));
     let running = flow.run().unwrap();
-    requests.begin(&running);
+    requests.begin(&running).unwrap();
     let waiting = call();
     running.stop();
     let ended = CallError::Ended {
@@ -339,4 +341,48 @@ fn calls_before_the_beginning_and_behind_the_end_are_refused() {
     drop(requests.sources(2));
     let refused = requests.call(Request::get("/")).wait();
     assert!(matches!(refused, Err(CallError::Ended { .. })));
+}
+
+#[test]
+fn requests_that_would_miss_the_objective_are_refused_at_once() {
+    let pool = Pool::new(1.try_into().unwrap());
+    let settings = FlowSettings {
+        pool: Arc::clone(&pool),
+        class: Class::Critical,
+        ..workers(1)
+    };
+    let of_requests = RequestSettings {
+        objective: Some(Objective::p99(Duration::from_millis(200))),
+        ..time(LONG)
+    };
+    let (requests, running) = start(settings, of_requests, |call| {
+        thread::sleep(Duration::from_millis(5));
+        Some(call.reply(Response::text("done")))
+    });
+    // These show the pace: a fortieth of the objective for each, or more on a busy machine.
+    let first: Vec<_> = (0..10).map(|_| requests.call(Request::get("/"))).collect();
+    for call in first {
+        call.wait().unwrap();
+    }
+    let calls: Vec<_> = (0..200).map(|_| requests.call(Request::get("/"))).collect();
+    let mut refused = 0;
+    for call in calls {
+        match call.wait() {
+            Ok(response) => assert_eq!(response.body_text(), Some("done")),
+            Err(CallError::Overloaded { flow, retry_after }) => {
+                assert_eq!(flow, "serve");
+                assert!(retry_after > Duration::ZERO);
+                refused += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    // At most 36 fit into nine tenths of the objective.
+    assert!(refused >= 200 - 40, "{refused}");
+    let view = pool.objectives().remove(0);
+    assert_eq!((view.refused, view.answered), (refused, 210 - refused));
+    assert_eq!(view.waiting, 0);
+    running.stop();
+    running.join().unwrap();
+    assert!(pool.objectives().is_empty(), "the flow has ended");
 }

@@ -10,7 +10,7 @@ use millstream_base::Timestamp;
 use millstream_connect::{AnyRecords, AnySource, check_flow_name};
 use millstream_flow::serving::{Call, RequestSettings, RequestSource, Requests};
 use millstream_flow::{
-    Chain, Checkpointing, Emit, Entry, FlowSettings, Operators, Resume, Source, SourceInput,
+    Chain, Checkpointing, Class, Emit, Entry, FlowSettings, Operators, Resume, Source, SourceInput,
 };
 use millstream_log::Share;
 use parking_lot::Mutex;
@@ -518,6 +518,8 @@ impl Flow {
         let mut state = self.shared.state.lock();
         let engine = state.engine.get_or_insert_with(|| {
             let mut settings = self.shared.settings.clone();
+            // Somebody waits for each of its items.
+            settings.class = Class::Critical;
             settings
                 .dead_letters
                 .get_or_insert_with(|| Arc::new(LoggedLetters));

@@ -73,9 +73,9 @@ pub use time::{millis, out_of_order, secs, session, sliding, tumbling};
 pub use topic::Topic;
 
 pub use millstream_base::Timestamp;
-pub use millstream_flow::CountWindow;
 pub use millstream_flow::changes::{RowChange, Within};
 pub use millstream_flow::serving::{Call, Reply, Request, RequestSettings, Response};
+pub use millstream_flow::{CountWindow, Objective};
 
 pub use millstream_base as base;
 pub use millstream_client as client;

@@ -34,7 +34,7 @@ impl RunningFlow {
         let running = Arc::new(engine.run()?);
         begun.lock().ranks.push(Arc::clone(&running));
         if let Some(requests) = &requests {
-            requests.begin(&running);
+            requests.begin(&running)?;
         }
         Ok(RunningFlow {
             running,

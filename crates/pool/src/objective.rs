@@ -111,31 +111,38 @@ impl Latencies {
 /// Predicts how long a request would take that came now, from the pace at which others are answered.
 #[derive(Default)]
 pub struct Pace {
-    /// The time between two answers while requests wait, averaged over the last ones.
-    gap: Duration,
-    answered_at: Option<Duration>,
+    /// The last answers, and the time in which they were given: that for which requests waited.
+    answers: u32,
+    busy: Duration,
+    /// Up to when that time is counted, while requests wait.
+    counted: Option<Duration>,
 }
 
-/// The weight of the last gap in the average: one in this many.
-const GAP_WEIGHT: u32 = 64;
+/// Of more answers than these the pace counts half.
+const ANSWERS_MAX: u32 = 256;
 
 impl Pace {
-    /// A request was answered, and others wait or not.
-    pub fn answered(&mut self, others_wait: bool, now: Duration) {
-        if let Some(before) = self.answered_at {
-            let gap = now.saturating_sub(before);
-            self.gap = match self.gap {
-                Duration::ZERO => gap,
-                average => (average * (GAP_WEIGHT - 1) + gap) / GAP_WEIGHT,
-            };
-        }
-        // The time until the next answer says nothing about the pace if no request waits.
-        self.answered_at = others_wait.then_some(now);
+    /// A request has come while no other one waits.
+    pub fn begin(&mut self, now: Duration) {
+        self.counted = Some(now);
     }
 
-    /// Returns when a request would be answered behind `waiting` others.
+    /// A request was answered, and others wait or not.
+    pub fn answered(&mut self, others_wait: bool, now: Duration) {
+        let since = self.counted.unwrap_or(now);
+        self.busy += now.saturating_sub(since);
+        self.answers += 1;
+        self.counted = others_wait.then_some(now);
+        if self.answers == ANSWERS_MAX {
+            self.answers /= 2;
+            self.busy /= 2;
+        }
+    }
+
+    /// Returns when a request would be answered behind `waiting` others; 0 before the first answer.
     pub fn time_behind(&self, waiting: usize) -> Duration {
-        self.gap * u32::try_from(waiting + 1).unwrap_or(u32::MAX)
+        let answered = u32::try_from(waiting + 1).unwrap_or(u32::MAX);
+        self.busy.saturating_mul(answered) / self.answers.max(1)
     }
 }
 
@@ -145,6 +152,26 @@ mod tests {
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_pace_is_that_of_the_time_in_which_requests_wait() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.time_behind(10), ms(0));
+        // Ten are answered together.
+        pace.begin(ms(1_000));
+        for number in 0..10 {
+            pace.answered(number < 9, ms(1_050));
+        }
+        assert_eq!(pace.time_behind(3), ms(20));
+        // A silence does not count, and older answers count less and less.
+        let mut now = ms(60_000);
+        pace.begin(now);
+        for _ in 0..2_000 {
+            now += ms(1);
+            pace.answered(true, now);
+        }
+        assert_eq!(pace.time_behind(99).as_millis(), 100);
     }
 
     #[test]

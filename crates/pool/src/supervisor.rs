@@ -118,6 +118,9 @@ impl Meter {
             return Err(behind - limit);
         }
         let begun_at = self.supervisor.now();
+        if waiting == 0 {
+            state.pace.begin(begun_at);
+        }
         state.arrivals.push_back(Some(begun_at));
         state.waiting += 1;
         let number = state.first + state.arrivals.len() as u64 - 1;

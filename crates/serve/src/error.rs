@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use millstream_flow::AskError;
-use millstream_flow::serving::CallError;
+use millstream_flow::serving::{CallError, whole_seconds};
 use serde_json::json;
 
 use crate::bounds::{ENTRIES_MAX, KEYS_MAX};
@@ -320,6 +320,7 @@ impl RequestError {
             | RequestError::SlowWrite(_)
             | RequestError::Call(
                 CallError::Full { .. }
+                | CallError::Overloaded { .. }
                 | CallError::NotBegun { .. }
                 | CallError::Ended { .. }
                 | CallError::Failed { .. },
@@ -365,6 +366,10 @@ impl IntoResponse for RequestError {
             | RequestError::Keyed(KeyedError::Busy(_)) => &[(header::RETRY_AFTER, "1")],
             _ => &[],
         };
+        if let RequestError::Call(CallError::Overloaded { retry_after, .. }) = self {
+            let seconds = HeaderValue::from(whole_seconds(&retry_after));
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
         if let RequestError::Keyed(KeyedError::OtherVersion {
             newest: Some(newest),
         }) = self
@@ -379,5 +384,21 @@ impl IntoResponse for RequestError {
             response.headers_mut().append(name, value);
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_request_says_when_it_may_come_again() {
+        let refused = CallError::Overloaded {
+            flow: "serve".to_owned(),
+            retry_after: Duration::from_millis(1_200),
+        };
+        let response = RequestError::Call(refused).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "2");
     }
 }

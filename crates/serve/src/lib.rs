@@ -85,7 +85,7 @@
 //! | 408 | the body does not arrive in time |
 //! | 413 | the body is too large; if `Content-Length` says so, it is not read |
 //! | 500 | the flow has dropped the request: an operator left it out, or failed for it |
-//! | 503 | as many requests wait as the flow takes (with `Retry-After`); or the flow has not begun, has ended, or has failed. Requests that wait then get this answer, too |
+//! | 503 | as many requests wait as the flow takes, or the request would miss the flow's objective (both with `Retry-After`); or the flow has not begun, has ended, or has failed. Requests that wait then get this answer, too |
 //! | 504 | the flow has not answered in time. It does not get the request any more, if it still waits |
 //!
 //! A streamed response may take 10 minutes, with pauses of up to 30 s. If the flow ends it before it is whole, the connection breaks.

@@ -21,6 +21,17 @@ pub enum CallError {
         /// Their memory, in bytes.
         bytes: usize,
     },
+    /// The request would be answered later than the flow's objective allows. Over HTTP: 503.
+    #[error(
+        "the flow {flow:?} has more requests than it can answer in time: try again in {} s",
+        whole_seconds(.retry_after)
+    )]
+    Overloaded {
+        /// The flow.
+        flow: String,
+        /// The time after which it is worth another try.
+        retry_after: Duration,
+    },
     /// The body is larger than the flow takes. Over HTTP: 413.
     #[error("the body is too large: requests to the flow {flow:?} may have {}", ByteSize(*.bytes_max as u64))]
     TooLarge {
@@ -66,4 +77,9 @@ pub enum CallError {
         /// The class of the flow's error: [`FlowError::class`](crate::FlowError::class).
         class: &'static str,
     },
+}
+
+/// Returns a time in seconds, rounded up.
+pub fn whole_seconds(time: &Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

@@ -19,7 +19,7 @@
 //!     })
 //!     .sink("respond", Respond);
 //! let running = flow.run()?;
-//! requests.begin(&running);
+//! requests.begin(&running)?;
 //! let response = requests.call(Request::get("/ann")).wait().unwrap();
 //! assert_eq!(response.body_text(), Some("Hello, ann"));
 //! assert_eq!(requests.call(Request::get("/")).wait().unwrap().status_code(), 404);
@@ -41,7 +41,7 @@ mod source;
 
 pub use call::{Call, Reply};
 pub use chunks::{Aborted, ChunkReader, ChunkSendError, Chunks};
-pub use error::CallError;
+pub use error::{CallError, whole_seconds};
 pub use pending::Pending;
 pub use queue::{Admitted, RequestSettings, Requests};
 pub use request::Request;

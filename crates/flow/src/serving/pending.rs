@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use millstream_base::Clock;
+use millstream_pool::Measured;
 use parking_lot::{Condvar, Mutex};
 
 use crate::serving::error::CallError;
@@ -29,9 +30,23 @@ struct SlotState {
     /// The outcome until the caller takes it.
     outcome: Option<Outcome>,
     waker: Option<Waker>,
+    /// Measures the call until it is settled, if its flow has an objective.
+    measured: Option<Measured>,
 }
 
 impl Slot {
+    /// Returns a slot that waits for an outcome.
+    pub fn new(measured: Option<Measured>) -> Arc<Slot> {
+        let state = SlotState {
+            measured,
+            ..SlotState::default()
+        };
+        Arc::new(Slot {
+            state: Mutex::new(state),
+            settled: Condvar::new(),
+        })
+    }
+
     /// Returns a slot with this outcome.
     pub fn settled(outcome: Outcome) -> Arc<Slot> {
         let slot = Slot::default();
@@ -47,8 +62,9 @@ impl Slot {
         }
         state.is_settled = true;
         state.outcome = Some(outcome);
-        let waker = state.waker.take();
+        let (waker, measured) = (state.waker.take(), state.measured.take());
         drop(state);
+        drop(measured);
         self.settled.notify_all();
         if let Some(waker) = waker {
             waker.wake();
@@ -65,9 +81,10 @@ impl Slot {
         let mut state = self.state.lock();
         state.is_settled = true;
         let (outcome, waker) = (state.outcome.take(), state.waker.take());
+        let measured = state.measured.take();
         drop(state);
         // They are other code.
-        drop((outcome, waker));
+        drop((outcome, waker, measured));
     }
 }
 

@@ -7,6 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use millstream_base::Clock;
+use millstream_pool::{Meter, Objective, Pool};
 use parking_lot::Mutex;
 
 use crate::error::FlowError;
@@ -20,7 +21,7 @@ use crate::serving::source::RequestSource;
 use crate::sources::source::{Output, SourceStatus};
 
 /// The settings of a flow's requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RequestSettings {
     /// The most requests that wait for their response, or that the flow still holds; 1,024 by default.
     pub requests_max: usize,
@@ -30,6 +31,9 @@ pub struct RequestSettings {
     pub body_bytes_max: usize,
     /// The time from a request to its response, or to the beginning of a streamed one; 10 s by default.
     pub time_max: Duration,
+    /// The latency that requests are to have; none by default. While it is missed, best-effort work of the process has hardly any
+    /// processor time, and a request that would be answered too late is refused at once.
+    pub objective: Option<Objective>,
     /// The web origins whose pages may use the flow over HTTP, such as `https://shop.example.com`: none by default, beside
     /// the server's own. `*` allows all.
     pub origins: Vec<String>,
@@ -42,6 +46,7 @@ impl Default for RequestSettings {
             requests_bytes_max: 64 << 20,
             body_bytes_max: 1 << 20,
             time_max: Duration::from_secs(10),
+            objective: None,
             origins: Vec::new(),
         }
     }
@@ -68,6 +73,7 @@ pub struct Shared {
     flow: String,
     settings: RequestSettings,
     clock: Arc<dyn Clock>,
+    pool: Arc<Pool>,
     queue: Mutex<Queue>,
     /// Returns the flow's error; set when the flow has begun.
     failure: Mutex<Option<FailureWatch>>,
@@ -86,6 +92,8 @@ struct Queue {
     sources: usize,
     /// The flow's; all of its sources have the same.
     waker: Option<Waker>,
+    /// Measures requests while the flow runs, if it has an objective.
+    meter: Option<Arc<Meter>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,6 +111,7 @@ impl Requests {
             flow: flow.to_owned(),
             settings,
             clock: Arc::clone(&of_flow.clock),
+            pool: Arc::clone(&of_flow.pool),
             queue: Mutex::default(),
             failure: Mutex::default(),
         };
@@ -120,12 +129,24 @@ impl Requests {
     }
 
     /// Admits requests: the flow runs. Until then they get [`CallError::NotBegun`].
-    pub fn begin(&self, running: &Running) {
+    ///
+    /// # Errors
+    /// If there is an objective, and the machine gives no thread that watches over it.
+    pub fn begin(&self, running: &Running) -> Result<(), FlowError> {
         *self.shared.failure.lock() = Some(Box::new(running.failure_watch()));
-        let mut queue = self.shared.queue.lock();
+        let shared = &self.shared;
+        let objective = shared.settings.objective;
+        let meter = objective.map(|objective| shared.pool.objective(&shared.flow, objective));
+        let meter = meter.transpose().map_err(|error| FlowError::Worker {
+            flow: shared.flow.clone(),
+            error: Arc::new(error),
+        })?;
+        let mut queue = shared.queue.lock();
         if queue.phase == Phase::NotBegun {
             queue.phase = Phase::Open;
+            queue.meter = meter;
         }
+        Ok(())
     }
 
     /// Returns the name of the flow.
@@ -193,7 +214,12 @@ impl Requests {
                 bytes: waiting_bytes,
             });
         }
-        let (number, slot) = (queue.next_place, Arc::new(Slot::default()));
+        let measured = queue.meter.as_ref().map(|meter| meter.begin()).transpose();
+        let measured = measured.map_err(|retry_after| CallError::Overloaded {
+            flow: flow(),
+            retry_after,
+        })?;
+        let (number, slot) = (queue.next_place, Slot::new(measured));
         let deadline = shared.clock.monotonic() + settings.time_max;
         queue.next_place += 1;
         queue.bytes += bytes;
@@ -314,6 +340,7 @@ impl Shared {
         }
         queue.phase = Phase::Closed;
         queue.waker = None;
+        let meter = queue.meter.take();
         let waiting = mem::take(&mut queue.waiting);
         let slots = queue.places.values().map(|(_, slot)| Arc::clone(slot));
         let slots: Vec<_> = slots.collect();
@@ -322,7 +349,7 @@ impl Shared {
         for slot in slots {
             slot.settle(Err(end.clone()));
         }
-        drop(waiting);
+        drop((waiting, meter));
     }
 
     fn late(&self) -> CallError {

@@ -119,6 +119,9 @@ impl World {
             self.outcome.refused += 1;
             return;
         }
+        if waiting == 0 {
+            self.pace.begin(now);
+        }
         self.outcome.admitted += 1;
         self.queue.push_back(sent_at);
         if let Some(seat) = self.idle.pop()

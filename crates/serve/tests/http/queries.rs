@@ -90,7 +90,7 @@ fn serving_with(
         })
         .sink("respond", Respond);
     let running = Arc::new(flow.run().unwrap());
-    requests.begin(&running);
+    requests.begin(&running).unwrap();
     Arc::new(Serving {
         running: vec![running],
         requests: vec![requests],
