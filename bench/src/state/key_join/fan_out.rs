@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use millstream_base::ByteSize;
+use millstream_base::{ByteSize, KeyRange};
 use millstream_connect::{
     EncodedRecord, JoinInput, JoinedRow, KeyJoin, KeyJoinSource, LogCheckpoints, LogKeys,
     StreamSink, StreamSource,
@@ -24,7 +24,7 @@ use millstream_log::{Log, LogConfig, Share, Stream, StreamConfig};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::{KEY_JOIN, USER, Writer, create};
+use super::{KEY_JOIN, PARTITIONS, USER, Writer, create};
 use crate::child::{self, Working, report};
 use crate::clock::monotonic_ns;
 use crate::measure::Bench;
@@ -36,22 +36,25 @@ use crate::state::recovery::wait_until;
 const LATENCY_TARGET: f64 = 1.0 / 1.2;
 
 /// The most memory of the process, of which the log's pool is a part.
-const MEMORY_MIB_MAX: f64 = 512.0;
+const MEMORY_MIB_MAX: f64 = 1024.0;
 const POOL: ByteSize = ByteSize(128 << 20);
 
 /// The user with very many orders. The others follow, each with one order.
 const HOT_USER: u64 = 0;
 const OTHER_USERS: u64 = 1_000;
 
-/// How often an order of another user changes, and how soon its row is there at the end.
+/// How often an order of another user changes, and how soon the first row and the last one are there.
 const CHANGE_EVERY: Duration = Duration::from_millis(2);
-const LAST_ROW_MAX: Duration = Duration::from_secs(20);
+const ROW_MAX: Duration = Duration::from_secs(60);
 
 /// The changes of this time at the beginning do not count.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// All rows of the user are written within this time.
 const FAN_OUT_MAX: Duration = Duration::from_secs(3600);
+
+/// The most bytes of an order that is looked up.
+const ORDER_BYTES_MAX: usize = 1 << 10;
 
 const FLOW: &str = "join";
 
@@ -193,6 +196,7 @@ impl FanOut {
     fn change(&self, log: &Log, joining: &Running, read: &Rows) -> Result<Span> {
         let mut order = Writer::new(&log.stream("orders")?)?;
         let mut user = Writer::new(&log.stream("users")?)?;
+        self.warm_up(log, &mut order, read)?;
         let started = monotonic_ns();
         let hot_due = started + ns(self.before);
         let mut hot = None;
@@ -224,7 +228,7 @@ impl FanOut {
             ended = is_done.then(monotonic_ns);
         }
         let last = started + (sent - 1) * ns(CHANGE_EVERY);
-        wait_until("the last row is read", LAST_ROW_MAX, || {
+        wait_until("the last row is read", ROW_MAX, || {
             let rows = read.others.lock();
             rows.iter().rev().any(|(due, _)| *due == last)
         })?;
@@ -232,6 +236,26 @@ impl FanOut {
             started,
             hot: hot.context("the rows have come before the change")?,
             ended: ended.unwrap_or_default(),
+        })
+    }
+
+    /// Looks up an order, so that the log has made the files of all keys, and waits for the first row.
+    fn warm_up(&self, log: &Log, order: &mut Writer, read: &Rows) -> Result<()> {
+        let orders = log.stream("orders")?;
+        let user = KeyRange::key(HOT_USER.to_be_bytes());
+        for partition in 0..PARTITIONS {
+            let partition = orders.partition(partition)?;
+            partition.find_by(USER, &user, None, 1, ORDER_BYTES_MAX)?;
+        }
+        let other = OTHER_USERS;
+        order.put(
+            self.orders + other,
+            Some(other),
+            &monotonic_ns().to_be_bytes(),
+        )?;
+        order.send()?;
+        wait_until("the first row is read", ROW_MAX, || {
+            !read.others.lock().is_empty()
         })
     }
 
