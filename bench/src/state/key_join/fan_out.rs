@@ -93,9 +93,9 @@ struct Latencies {
 /// The rows so far.
 #[derive(Debug, Default)]
 struct Rows {
-    /// Those of the user with very many orders.
+    /// The rows of the user with very many orders.
     hot: AtomicU64,
-    /// Those of other users: the time when the change was due, and the latency, in nanoseconds.
+    /// Rows of other users: the time when the change was due, and the latency, in nanoseconds.
     others: Mutex<Vec<(u64, u64)>>,
 }
 
