@@ -136,7 +136,7 @@ public final class NexmarkPeer {
 
     private StreamExecutionEnvironment environment() {
         var settings = new Configuration();
-        // Cheaper than RocksDB for each query whose state fits into memory, although each checkpoint stores all of it.
+        // Cheaper than RocksDB at this size of the state, although each checkpoint stores all of it.
         settings.set(StateBackendOptions.STATE_BACKEND, "hashmap");
         settings.set(
                 CheckpointingOptions.CHECKPOINTS_DIRECTORY,
