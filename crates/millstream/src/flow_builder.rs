@@ -518,7 +518,7 @@ impl Flow {
         let mut state = self.shared.state.lock();
         let engine = state.engine.get_or_insert_with(|| {
             let mut settings = self.shared.settings.clone();
-            // Somebody waits for each of its items.
+            // A caller waits for each of its items.
             settings.class = Class::Critical;
             settings
                 .dead_letters

@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Somebody waits for it: it has a slot before any best-effort work.
+    /// A caller waits for it: it has a slot before any best-effort work.
     Critical,
     /// It has the time that is left, and a little in any case.
     #[default]

@@ -15,7 +15,7 @@ const HALF: Duration = Duration::from_millis(500);
 /// A half has at least this many requests, so that a percentile means something.
 const HALF_REQUESTS: u64 = 100;
 
-/// The longest latency that is told apart from longer ones.
+/// The longest latency; longer ones count as this.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
 
 /// An objective: this percentage of requests is answered within this time.

@@ -177,7 +177,7 @@ impl Pool {
         }
     }
 
-    /// Adds work with an objective, which is told of each request. While an objective is missed, best-effort work has hardly
+    /// Adds work with an objective: the result measures its requests. While an objective is missed, best-effort work has hardly
     /// any slots; it gets them back step by step while all latencies are low.
     ///
     /// # Errors

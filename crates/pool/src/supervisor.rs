@@ -55,7 +55,7 @@ pub struct ObjectiveView {
     pub waiting: usize,
 }
 
-/// Work with an objective. It is told of each request's beginning and end.
+/// Work with an objective. It measures each request from its beginning to its end.
 pub struct Meter {
     name: String,
     objective: Objective,

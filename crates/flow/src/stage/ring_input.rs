@@ -79,7 +79,7 @@ impl<T: Send + 'static> Input for RingInput<T> {
         self.slice = self.ring.try_read(budget);
         Ok(match &self.slice {
             Some(_) => Took::Items,
-            // What was readable before was empty room, or another worker has taken it.
+            // It was empty room that counted as readable, or another worker has taken the items.
             None if self.ring.readable() == 0 => Took::Passed,
             None => Took::Idle,
         })

@@ -22,7 +22,7 @@ const PIECE: Duration = Duration::from_micros(50);
 const REQUESTS: u64 = 0;
 const ANALYTICS: u64 = 1;
 
-/// What has happened.
+/// The course of a run.
 #[derive(Debug, Default)]
 struct Outcome {
     admitted: u64,
