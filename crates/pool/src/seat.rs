@@ -88,15 +88,15 @@ impl Seat {
 
     #[cold]
     fn offer_to_waiting(&mut self, at_once: bool) {
+        if !self.has_slot {
+            return;
+        }
         if !at_once && !self.cell.is_revoked.load(Ordering::Relaxed) {
             let now = Instant::now();
             if self.asked_at.is_some_and(|at| now - at < SLICE) {
                 return;
             }
             self.asked_at = Some(now);
-        }
-        if !self.has_slot {
-            return;
         }
         let pool = &self.member.pool;
         let mut state = pool.state.lock();

@@ -268,12 +268,6 @@ fn analytics_gives_up_the_slots_that_cost_the_objective() {
     };
     assert!(run(false).late_share() > 0.5);
     let outcome = run(true);
-    println!(
-        "{:.4} {:.3} {:?}",
-        outcome.late_share(),
-        outcome.analytics(),
-        outcome.decisions
-    );
     assert!(outcome.late_share() < 0.005, "{}", outcome.late_share());
     assert!(outcome.analytics() > 0.35, "{}", outcome.analytics());
     assert!(outcome.withheld() <= 8, "{:?}", outcome.decisions);
