@@ -56,8 +56,8 @@ impl Pace {
         }
     }
 
-    /// Takes note of bytes that were read or written, and waits until the next ones may be. `check` is called before and
-    /// while it waits.
+    /// Takes note of bytes that were read or written, and waits by `wait` until the next ones may be. `check` is called before
+    /// and while it waits.
     ///
     /// # Errors
     /// When `check` fails, or with [`LogError::Closed`] when `signal` is closed.
@@ -67,6 +67,7 @@ impl Pace {
         clock: &dyn Clock,
         signal: &PersistSignal,
         check: impl Fn() -> Result<()>,
+        wait: impl Fn(Duration),
     ) -> Result<()> {
         self.bucket.lock().take(bytes as f64);
         loop {
@@ -74,15 +75,15 @@ impl Pace {
                 return Err(LogError::Closed);
             }
             check()?;
-            let wait = {
+            let left = {
                 let mut bucket = self.bucket.lock();
                 bucket.refill(clock.monotonic());
                 bucket.time_until(0.0)
             };
-            if wait.is_zero() || !self.waits {
+            if left.is_zero() || !self.waits {
                 return Ok(());
             }
-            signal.wait(wait.min(LOOK_EVERY));
+            wait(left.min(LOOK_EVERY));
         }
     }
 }
@@ -125,7 +126,10 @@ mod tests {
             signal.notify();
             Ok(())
         };
-        pace.spend(bytes, clock, &signal, check).unwrap();
+        pace.spend(bytes, clock, &signal, check, |time| {
+            signal.wait(time);
+        })
+        .unwrap();
         looks.get()
     }
 
@@ -156,7 +160,7 @@ mod tests {
                 why: "test",
             })
         };
-        let spent = pace.spend(1 << 40, &clock, &signal, failed);
+        let spent = pace.spend(1 << 40, &clock, &signal, failed, |_| ());
         assert!(matches!(spent, Err(LogError::BadName { .. })));
         let (looks, signal) = (Cell::new(0), &signal);
         let close = || {
@@ -164,7 +168,9 @@ mod tests {
             signal.close();
             Ok(())
         };
-        let spent = pace.spend(1 << 40, &clock, signal, close);
+        let spent = pace.spend(1 << 40, &clock, signal, close, |time| {
+            signal.wait(time);
+        });
         assert!(matches!(spent, Err(LogError::Closed)) && looks.get() == 1);
     }
 }
