@@ -46,6 +46,9 @@ use crate::benchmark::Benchmark;
 use crate::measure::Bench;
 use crate::report::Report;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let [first, name, task] = &words[..]

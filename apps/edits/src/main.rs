@@ -19,6 +19,9 @@ struct Edit {
     page: String,
 }
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     millstream::main(|app| {
         let flow = app.flow("edits");

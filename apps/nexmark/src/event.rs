@@ -1,17 +1,19 @@
 //! The events of an auction house.
 
+use std::sync::Arc;
+
 use millstream::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// An event. As JSON it has its kind: `{"Bid":{"auction":1000,…}}`.
+/// An event, of which a copy costs little. As JSON it has its kind: `{"Bid":{"auction":1000,…}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A person registers.
-    Person(Person),
+    Person(Arc<Person>),
     /// A person offers a thing for sale.
-    Auction(Auction),
+    Auction(Arc<Auction>),
     /// A person bids for it.
-    Bid(Bid),
+    Bid(Arc<Bid>),
 }
 
 /// A person, both a seller and a bidder.
@@ -90,25 +92,25 @@ impl Event {
     }
 
     /// Returns the person, if the event is one.
-    pub fn person(&self) -> Option<Person> {
+    pub fn person(&self) -> Option<Arc<Person>> {
         match self {
-            Event::Person(person) => Some(person.clone()),
+            Event::Person(person) => Some(Arc::clone(person)),
             _ => None,
         }
     }
 
     /// Returns the auction, if the event is one.
-    pub fn auction(&self) -> Option<Auction> {
+    pub fn auction(&self) -> Option<Arc<Auction>> {
         match self {
-            Event::Auction(auction) => Some(auction.clone()),
+            Event::Auction(auction) => Some(Arc::clone(auction)),
             _ => None,
         }
     }
 
     /// Returns the bid, if the event is one.
-    pub fn bid(&self) -> Option<Bid> {
+    pub fn bid(&self) -> Option<Arc<Bid>> {
         match self {
-            Event::Bid(bid) => Some(bid.clone()),
+            Event::Bid(bid) => Some(Arc::clone(bid)),
             _ => None,
         }
     }

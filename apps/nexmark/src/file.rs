@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::task::Waker;
 
 use millstream::flow::{BoxError, Output, Source, SourcePartitions, SourceStatus};
@@ -110,15 +109,15 @@ impl EventFile {
 }
 
 impl Source for EventFile {
-    type Item = Arc<Event>;
+    type Item = Event;
 
-    fn partitions(&self) -> SourcePartitions<'_, Arc<Event>> {
+    fn partitions(&self) -> SourcePartitions<'_, Event> {
         SourcePartitions::One
     }
 
     fn poll(
         &mut self,
-        out: &mut Output<Arc<Event>>,
+        out: &mut Output<Event>,
         budget: usize,
         _waker: &Waker,
     ) -> Result<SourceStatus, BoxError> {
@@ -131,7 +130,7 @@ impl Source for EventFile {
                 break;
             }
             let (event, behind) = postcard::take_from_bytes::<Event>(rest)?;
-            out.push(Arc::new(event));
+            out.push(event);
             rest = behind;
         }
         self.given = self.block.len() - rest.len();
@@ -194,7 +193,7 @@ mod tests {
             let mut out = Output::default();
             let budget = (count - events.len()).min(7);
             let status = source.poll(&mut out, budget, Waker::noop()).unwrap();
-            events.extend(out.drain().map(Arc::unwrap_or_clone));
+            events.extend(out.drain());
             if status == SourceStatus::End {
                 break;
             }

@@ -7,7 +7,6 @@
 //! event. The random numbers are others.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
 use fastrand::Rng;
 use millstream::Timestamp;
@@ -98,11 +97,11 @@ impl EventGenerator {
         let mut random = Rng::with_seed(self.seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let place = number % RUN_EVENTS;
         if place < RUN_PERSONS {
-            Event::Person(self.person(number, &mut random))
+            Event::Person(self.person(number, &mut random).into())
         } else if place < RUN_PERSONS + RUN_AUCTIONS {
-            Event::Auction(self.auction(number, &mut random))
+            Event::Auction(self.auction(number, &mut random).into())
         } else {
-            Event::Bid(self.bid(number, &mut random))
+            Event::Bid(self.bid(number, &mut random).into())
         }
     }
 
@@ -116,10 +115,10 @@ impl EventGenerator {
     }
 
     /// Returns a source of the events before a number: those of one share of all.
-    pub fn source(self, events: u64, share: Share) -> impl Source<Item = Arc<Event>> {
+    pub fn source(self, events: u64, share: Share) -> impl Source<Item = Event> {
         let (index, of) = (u64::from(share.index), u64::from(share.of));
         let events_of_share = events.saturating_sub(index).div_ceil(of);
-        Generator::new(move |turn| Arc::new(self.event(index + turn * of))).limit(events_of_share)
+        Generator::new(move |turn| self.event(index + turn * of)).limit(events_of_share)
     }
 
     fn person(&self, number: u64, random: &mut Rng) -> Person {

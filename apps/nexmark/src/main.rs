@@ -65,6 +65,9 @@ impl Options {
     }
 }
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     millstream::main_with(|app, options: &Options| {
         let flow = app.flow(&format!("nexmark.{}", options.query.name));

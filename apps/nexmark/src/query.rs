@@ -137,12 +137,12 @@ impl Query {
     }
 
     /// Begins with all bids.
-    pub fn bids(&self) -> Events<impl Chain<Item<Arc<Event>>, Out = Item<Bid>> + use<>, Bid> {
+    pub fn bids(&self) -> Events<impl Chain<Item<Event>, Out = Item<Arc<Bid>>> + use<>, Arc<Bid>> {
         self.select(Event::bid)
     }
 
     /// Begins with all events.
-    pub fn events(&self) -> Events<impl Chain<Item<Arc<Event>>, Out = Item<Event>> + use<>, Event> {
+    pub fn events(&self) -> Events<impl Chain<Item<Event>, Out = Item<Event>> + use<>, Event> {
         self.select(|event| Some(event.clone()))
     }
 
@@ -150,22 +150,21 @@ impl Query {
     pub fn select<T, F>(
         &self,
         select: F,
-    ) -> Events<impl Chain<Item<Arc<Event>>, Out = Item<T>> + use<T, F>, T>
+    ) -> Events<impl Chain<Item<Event>, Out = Item<T>> + use<T, F>, T>
     where
         T: Debug + Clone + Send + 'static,
         F: Fn(&Event) -> Option<T> + Send + Sync + 'static,
     {
-        self.shared().flat_map(move |event| select(event))
+        self.all().flat_map(move |event| select(event))
     }
 
-    /// Begins with the events, of which a copy costs little.
-    fn shared(&self) -> Pipeline<Arc<Event>> {
+    /// Begins with the events.
+    fn all(&self) -> Pipeline<Event> {
         match self.origin.clone() {
             Origin::Topic(topic) => self
                 .flow
                 .read(self.node.topic(&topic).json::<Event>())
                 .event_time(Event::time, out_of_order(secs(4)))
-                .map(|event| Arc::new(event.clone()))
                 .boxed(),
             Origin::Generated {
                 generator,
@@ -191,15 +190,15 @@ impl Query {
         })
     }
 
-    fn read(&self, sources: impl Iterator<Item = AnySource>) -> Pipeline<Arc<Event>> {
+    fn read(&self, sources: impl Iterator<Item = AnySource>) -> Pipeline<Event> {
         self.flow
             .sources(&self.node, "events", sources.collect())
-            .event_time(|event: &Arc<Event>| event.time(), out_of_order(secs(4)))
+            .event_time(Event::time, out_of_order(secs(4)))
             .boxed()
     }
 }
 
 /// Items of type `T` that the operators `C` make of the events.
-pub type Events<C, T> = Stream<Boxed<Item<Arc<Event>>>, C, T>;
+pub type Events<C, T> = Stream<Boxed<Item<Event>>, C, T>;
 
-type AnySource = Box<dyn Source<Item = Arc<Event>>>;
+type AnySource = Box<dyn Source<Item = Event>>;

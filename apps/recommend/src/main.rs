@@ -9,6 +9,9 @@ use std::process::ExitCode;
 use millstream::Job;
 use millstream_recommend::{FLOW, Replicas, SERVING, recommend, recommend_and_serve};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let replicas = Replicas::default();
     millstream::main(|app| {

@@ -432,6 +432,46 @@ where
         Stream::new(self.flow, self.join.inner(&stage))
     }
 
+    /// As [`inner`](Self::inner), of the rows that `pair` makes of two partners; `None` leaves them out. It returns the same for
+    /// the same rows: with it, results are taken back as well.
+    ///
+    /// ```
+    /// use millstream::{Flow, Node};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let orders = node.topic("orders").json::<(String, u64)>().create()?;
+    /// let limits = node.topic("limits").json::<(String, u64)>().create()?;
+    /// orders.send([("ann", 40), ("ben", 70), ("ann", 90)].map(|(user, price)| (user.to_owned(), price)))?;
+    /// limits.send([("ann", 50), ("ben", 50)].map(|(user, limit)| (user.to_owned(), limit)))?;
+    ///
+    /// let flow = Flow::new("too-much");
+    /// let limits = flow.read(limits.until_now()).key_by(|(user, _)| user.clone()).inserts();
+    /// let too_much = node.topic("too-much").json::<(String, u64)>();
+    /// flow.read(orders.until_now())
+    ///     .key_by(|(user, _)| user.clone())
+    ///     .inserts()
+    ///     .connect(limits)
+    ///     .inner_with("orders", |(user, price), (_, limit)| {
+    ///         (price > limit).then(|| (user.clone(), price - limit))
+    ///     })
+    ///     .map(|change| change.row().clone())
+    ///     .write(too_much.clone())
+    ///     .run()?;
+    /// let mut found = too_much.read_all()?;
+    /// found.sort();
+    /// assert_eq!(found, [("ann".to_owned(), 40), ("ben".to_owned(), 20)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn inner_with<O, F>(self, name: &str, pair: F) -> Results<RowChange<O>>
+    where
+        O: Debug + Clone + Send + 'static,
+        F: Fn(&L, &R) -> Option<O> + Send + Sync + 'static,
+    {
+        let stage = self.flow.stage_name(name);
+        Stream::new(self.flow, self.join.inner_with(&stage, pair))
+    }
+
     /// As [`inner`](Self::inner), and each row of the first stream that has no partner is a result alone.
     pub fn left_outer(self, name: &str) -> Results<RowChange<(L, Option<R>)>> {
         let stage = self.flow.stage_name(name);

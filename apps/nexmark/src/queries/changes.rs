@@ -1,9 +1,10 @@
 //! Queries whose results change with each bid.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use millstream::Flow;
-use millstream::flow::SetOf;
+use millstream::flow::MapOf;
 use millstream::flow::windows::{Key, Max, Mean, Min, Sum, fold};
 use serde::{Deserialize, Serialize};
 
@@ -22,13 +23,6 @@ struct Counts {
     auctions: ByPrice,
 }
 
-/// A bidder or an auction that was counted already, at an index of [`ByPrice`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-enum Seen {
-    Bidder(u64, usize),
-    Auction(u64, usize),
-}
-
 /// Returns the indexes of [`ByPrice`] at which a bid counts.
 fn indexes(bid: &Bid) -> [usize; 2] {
     let of_price = match bid.price {
@@ -40,13 +34,34 @@ fn indexes(bid: &Bid) -> [usize; 2] {
 }
 
 impl Counts {
-    fn add<K: Key>(&mut self, seen: &mut SetOf<'_, K, Seen>, bid: &Bid) {
-        for index in indexes(bid) {
-            self.bids[index] += 1;
-            self.bidders[index] += u64::from(seen.insert(&Seen::Bidder(bid.bidder, index)));
-            self.auctions[index] += u64::from(seen.insert(&Seen::Auction(bid.auction, index)));
+    fn add<K: Key>(&mut self, bidders: &mut Seen<'_, K>, auctions: &mut Seen<'_, K>, bid: &Bid) {
+        let indexes = indexes(bid);
+        indexes.iter().for_each(|index| self.bids[*index] += 1);
+        for index in mark(bidders, bid.bidder, indexes) {
+            self.bidders[index] += 1;
+        }
+        for index in mark(auctions, bid.auction, indexes) {
+            self.auctions[index] += 1;
         }
     }
+}
+
+/// The indexes of [`ByPrice`] at which each bidder or auction was counted, as bits.
+type Seen<'a, K> = MapOf<'a, K, u64, u8>;
+
+/// Returns those of the indexes at which a bidder or an auction is counted for the first time.
+fn mark<K: Key>(
+    seen: &mut Seen<'_, K>,
+    id: u64,
+    indexes: [usize; 2],
+) -> impl Iterator<Item = usize> {
+    let before = seen.get(&id).copied().unwrap_or_default();
+    let after = indexes.iter().fold(before, |bits, index| bits | 1 << index);
+    if after != before {
+        seen.insert(&id, after);
+    }
+    let is_new = move |index: &usize| before & 1 << index == 0;
+    indexes.into_iter().filter(is_new)
 }
 
 /// Bids, bidders and auctions of each day: day, counts. The topic is keyed by the day, whose last record counts.
@@ -54,13 +69,14 @@ pub fn q15(query: &Query) -> Flow {
     let bids = query.bids();
     let engine = query.flow().engine();
     let counts = engine.values::<String, Counts>("counts");
-    let seen = engine.sets::<String, Seen>("seen");
+    let bidders = engine.maps::<String, u64, u8>("bidders");
+    let auctions = engine.maps::<String, u64, u8>("auctions");
     let results = bids.key_by(|bid| day(bid.date_time)).update(
         "count",
-        &(counts, seen),
-        |day, (counts, mut seen), bid, emit| {
+        &(counts, bidders, auctions),
+        |day, (counts, mut bidders, mut auctions), bid, emit| {
             let counts = counts.get_or_insert_default();
-            counts.add(&mut seen, bid);
+            counts.add(&mut bidders, &mut auctions, bid);
             emit(&(day.clone(), *counts));
         },
     );
@@ -74,16 +90,17 @@ pub fn q16(query: &Query) -> Flow {
     let bids = query.bids();
     let engine = query.flow().engine();
     let counts = engine.values::<(String, String), (String, Counts)>("counts");
-    let seen = engine.sets::<(String, String), Seen>("seen");
+    let bidders = engine.maps::<(String, String), u64, u8>("bidders");
+    let auctions = engine.maps::<(String, String), u64, u8>("auctions");
     let results = bids
         .key_by(|bid| (bid.channel.clone(), day(bid.date_time)))
         .update(
             "count",
-            &(counts, seen),
-            |key, (counts, mut seen), bid, emit| {
+            &(counts, bidders, auctions),
+            |key, (counts, mut bidders, mut auctions), bid, emit| {
                 let (last, counts) = counts.get_or_insert_default();
                 *last = minute(bid.date_time).max(last.clone());
-                counts.add(&mut seen, bid);
+                counts.add(&mut bidders, &mut auctions, bid);
                 let (channel, day) = key.clone();
                 emit(&(channel, day, last.clone(), *counts));
             },
@@ -96,7 +113,7 @@ pub fn q16(query: &Query) -> Flow {
 pub fn q17(query: &Query) -> Flow {
     let counts = fold(
         ByPrice::default,
-        |counts: &mut ByPrice, bid: &Bid| {
+        |counts: &mut ByPrice, bid: &Arc<Bid>| {
             for index in indexes(bid) {
                 counts[index] += 1;
             }
@@ -107,7 +124,7 @@ pub fn q17(query: &Query) -> Flow {
             }
         },
     );
-    let price = |bid: &Bid| bid.price;
+    let price = |bid: &Arc<Bid>| bid.price;
     let prices = (
         Min::of(price),
         Max::of(price),

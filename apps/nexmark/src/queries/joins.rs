@@ -1,7 +1,10 @@
 //! Queries that join persons with auctions, and auctions with bids, over all time.
 
 use std::cmp::Reverse;
+use std::fmt::Debug;
+use std::sync::Arc;
 
+use millstream::flow::Message;
 use millstream::flow::windows::{Max, Mean};
 use millstream::{Flow, Pipeline, RowChange};
 
@@ -44,48 +47,58 @@ pub fn q3(query: &Query) -> Flow {
 
 /// The mean of the winning prices of each category: category, price in US cents.
 pub fn q4(query: &Query) -> Flow {
-    let results = valid_bids(query)
-        .key_by(|(auction, _)| (auction.id, auction.category))
-        .running("winning", Max::of(|(_, bid): &(Auction, Bid)| bid.price))
-        .key_rows(|((_, category), _)| *category)
-        .running(
-            "means",
-            Mean::of(|(_, price): &((u64, u64), Option<u64>)| price.unwrap_or_default()),
-        );
+    type Winning = ((u64, u64), Option<u64>);
+    let results = valid_bids(query, |auction, bid| {
+        (auction.id, auction.category, bid.price)
+    })
+    .key_by(|(auction, category, _)| (*auction, *category))
+    .running("winning", Max::of(|(_, _, price): &(u64, u64, u64)| *price))
+    .key_rows(|((_, category), _)| *category)
+    .running(
+        "means",
+        Mean::of(|(_, price): &Winning| price.unwrap_or_default()),
+    );
     query.end(results)
 }
 
 /// Each auction with its highest bid, of equal ones the earliest.
 pub fn q9(query: &Query) -> Flow {
-    let results =
-        valid_bids(query)
-            .key_by(|(auction, _)| auction.id)
-            .top("winning", 1, |(_, bid)| (bid.price, Reverse(bid.date_time)));
+    let results = valid_bids(query, |auction, bid| (auction.clone(), bid.clone()))
+        .key_by(|(auction, _)| auction.id)
+        .top("winning", 1, |(_, bid)| (bid.price, Reverse(bid.date_time)));
     query.end(results)
 }
 
 /// The auctions of a category with each of their bids, as changes.
 pub fn q20(query: &Query) -> Flow {
-    let results = bids_of_auctions(query, |auction| auction.category == CATEGORY);
+    let is_selected = |auction: &Arc<Auction>| auction.category == CATEGORY;
+    let results = bids_of_auctions(query, is_selected, |auction, bid| {
+        Some((auction.clone(), bid.clone()))
+    });
     query.end(results)
 }
 
-/// Returns each auction with each bid that comes before its end. Neither is ever taken back, so all changes are inserts.
-fn valid_bids(query: &Query) -> Pipeline<(Auction, Bid)> {
-    let is_valid = |(auction, bid): &(Auction, Bid)| {
-        (auction.date_time..=auction.expires).contains(&bid.date_time)
+/// Returns a row for each auction with each bid that comes before its end. Neither is ever taken back, so all changes are
+/// inserts.
+fn valid_bids<T: Message + Clone + Debug>(
+    query: &Query,
+    row: fn(&Arc<Auction>, &Arc<Bid>) -> T,
+) -> Pipeline<T> {
+    let valid = move |auction: &Arc<Auction>, bid: &Arc<Bid>| {
+        let is_valid = (auction.date_time..=auction.expires).contains(&bid.date_time);
+        is_valid.then(|| row(auction, bid))
     };
-    bids_of_auctions(query, |_| true)
-        .filter(move |change| is_valid(change.row()))
+    bids_of_auctions(query, |_| true, valid)
         .map(|change| change.row().clone())
         .boxed()
 }
 
-/// Returns each of some auctions with each of its bids.
-fn bids_of_auctions(
+/// Returns what `pair` makes of each of some auctions with each of its bids.
+fn bids_of_auctions<T: Message + Clone + Debug>(
     query: &Query,
-    is_selected: fn(&Auction) -> bool,
-) -> Pipeline<RowChange<(Auction, Bid)>> {
+    is_selected: fn(&Arc<Auction>) -> bool,
+    pair: impl Fn(&Arc<Auction>, &Arc<Bid>) -> Option<T> + Send + Sync + 'static,
+) -> Pipeline<RowChange<T>> {
     let events = query.select(|event| match event {
         Event::Person(_) => None,
         other => Some(other.clone()),
@@ -101,6 +114,6 @@ fn bids_of_auctions(
         .key_by(|auction| auction.id)
         .inserts()
         .connect(bids)
-        .inner("bids")
+        .inner_with("bids", pair)
         .boxed()
 }

@@ -1,6 +1,7 @@
 //! Queries over windows.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use millstream::flow::Value;
 use millstream::flow::windows::{Aggregate, All, Count, fold};
@@ -34,7 +35,7 @@ pub fn q7(query: &Query) -> Flow {
         .bids()
         .key_by(|_| All)
         .window(tumbling(secs(10)))
-        .aggregate(highest(|bid: &Bid| bid.price))
+        .aggregate(highest(|bid: &Arc<Bid>| bid.price))
         .serve_as("highest")
         .flat_map(|window| window.value.clone());
     query.end(results)

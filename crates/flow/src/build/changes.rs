@@ -159,9 +159,9 @@ where
     }
 
     /// Emits the changes of the `count` items of each key with the highest [scores](Rank): inserts and deletes. For the top
-    /// of all items, key them by [`All`](crate::windows::All). Of items with equal scores, those come first whose serialized
-    /// bytes are smaller, as in [`top`](crate::windows::top) of windows. An item whose score is a NaN is left out. A stage of
-    /// its own, named `name`, and a state element of this name, an [ordered map](Flow::ordered_maps).
+    /// of all items, key them by [`All`](crate::windows::All). Items with equal scores are in an arbitrary order, which does not
+    /// depend on the order in which they came: make it part of the score where it matters. An item whose score is a NaN is left
+    /// out. A stage of its own, named `name`, and a state element of this name, an [ordered map](Flow::ordered_maps).
     ///
     /// State and memory are for the items in the top, and grow as it fills: `count` may be large. The time for an item grows
     /// with the logarithm of that. If a flow resumes with another `count`, the top of a key follows at the key's next item.

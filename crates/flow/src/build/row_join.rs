@@ -144,6 +144,20 @@ where
         })
     }
 
+    /// As [`inner`](Self::inner), of the rows that `pair` makes of two partners; `None` leaves them out. It returns the same
+    /// for the same rows: with it, results are taken back as well.
+    ///
+    /// Results that are large cost a copy of both rows for each pair; this copies only those fields that go on.
+    pub fn inner_with<O, F>(self, name: &str, pair: F) -> Joined<A, O>
+    where
+        O: Clone + Send + 'static,
+        F: Fn(&A::Row, &B::Row) -> Option<O> + Send + Sync + 'static,
+    {
+        self.join(name, "inner", [false, false], move |first, second| {
+            pair(first?, second?)
+        })
+    }
+
     /// As [`inner`](Self::inner), and each row of the first stream that has no partner is a result alone.
     ///
     /// ```

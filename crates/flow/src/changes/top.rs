@@ -6,6 +6,8 @@
 
 use std::marker::PhantomData;
 
+use millstream_base::murmur2;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Rank, RowChange, Unmatched};
@@ -17,16 +19,16 @@ use crate::windows::Key;
 /// A row in the state of a [`top`], by its place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RankedRow<T> {
-    /// The number of rows in the top, at [`RowPlace::SIZE`].
+    /// The number of rows in the top, at [`RowPlace::SIZE`]; not there if there are less than two.
     Size(u64),
     /// A row, and the number of times that it is present here.
     Row(T, u64),
 }
 
-/// The place of a row: below the top or in it, then bytes that compare as scores do, and among equal scores in the reverse
-/// order of the rows' serialized bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RowPlace(u8, Vec<u8>);
+/// The place of a row: below the top or in it, then bytes that compare as scores do, and among equal scores a hash of the row's
+/// serialized bytes, and a number among the rows with this hash.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RowPlace(u8, Vec<u8>, u32, u32);
 
 impl RowPlace {
     const SIZE: u8 = 0;
@@ -34,13 +36,59 @@ impl RowPlace {
     const TOP: u8 = 2;
 
     fn size() -> Self {
-        RowPlace(Self::SIZE, Vec::new())
+        RowPlace(Self::SIZE, Vec::new(), 0, 0)
     }
 
     /// Returns the place in front of all rows of the top.
     fn line() -> Self {
-        RowPlace(Self::TOP, Vec::new())
+        RowPlace(Self::TOP, Vec::new(), 0, 0)
     }
+}
+
+/// A row with the bytes that its place depends on.
+struct Ranked<'a, T> {
+    row: &'a T,
+    score: Vec<u8>,
+    bytes: Vec<u8>,
+    hash: u32,
+}
+
+impl<'a, T: Value> Ranked<'a, T> {
+    fn new<S: Rank>(score: &S, row: &'a T) -> Self {
+        let mut rank = Vec::new();
+        score.encode(&mut rank);
+        let bytes = bytes_of(row);
+        Ranked {
+            row,
+            score: rank,
+            hash: murmur2(&bytes),
+            bytes,
+        }
+    }
+
+    /// Returns the place in a zone of the row that has this number among those with the same hash.
+    fn place(&self, zone: u8, number: u32) -> RowPlace {
+        RowPlace(zone, self.score.clone(), self.hash, number)
+    }
+
+    /// Returns the place of the row in a zone, and whether the row is there; otherwise the place is free.
+    fn find<K: Key>(&self, rows: &Rows<'_, K, T>, zone: u8) -> (RowPlace, bool) {
+        let mut free = 0;
+        for (place, ranked) in rows.range(self.place(zone, 0)..=self.place(zone, u32::MAX)) {
+            if let RankedRow::Row(row, _) = ranked
+                && bytes_of(row) == self.bytes
+            {
+                return (place.clone(), true);
+            }
+            free = place.3 + 1;
+        }
+        (self.place(zone, free), false)
+    }
+}
+
+fn bytes_of<T: Serialize>(row: &T) -> Vec<u8> {
+    // A row that cannot be serialized could not have come here.
+    postcard::to_stdvec(row).expect("the row was serialized before")
 }
 
 /// The rows of one key.
@@ -98,10 +146,10 @@ where
         let row = *change.row();
         let score = (self.score)(row);
         if score.is_comparable() {
-            let rank = rank_of(&score, row);
+            let ranked = Ranked::new(&score, row);
             if change.adds() {
-                top.insert(self, rank, row);
-            } else if !top.remove(rank) {
+                top.insert(self, &ranked);
+            } else if !top.remove(&ranked) {
                 unmatched.into_iter().for_each(Unmatched::add);
             }
             top.fit(self);
@@ -110,21 +158,17 @@ where
     }
 }
 
-/// Returns bytes that compare as the score does, then in the reverse order of the row's bytes.
-fn rank_of<S: Rank, T: Serialize>(score: &S, row: &T) -> Vec<u8> {
-    let mut rank = Vec::new();
-    score.encode(&mut rank);
-    // A row that cannot be serialized could not have come here.
-    let row = postcard::to_stdvec(row).expect("the row was serialized before");
-    rank.extend(row.iter().map(|byte| !byte));
-    rank
-}
-
+/// The number is stored from two rows on: most keys of many have one row.
 fn size_of_top<K: Key, T: Value>(rows: &Rows<'_, K, T>) -> u64 {
     match rows.get(&RowPlace::size()) {
         Some(RankedRow::Size(size)) => *size,
-        _ => 0,
+        _ => u64::from(lowest_of_top(rows).is_some()),
     }
+}
+
+fn lowest_of_top<'a, K: Key, T: Value>(rows: &'a Rows<'_, K, T>) -> Option<&'a RowPlace> {
+    let mut top = rows.range(RowPlace::line()..);
+    top.next().map(|(place, _)| place)
 }
 
 /// The rows of one key while a change is applied.
@@ -137,34 +181,38 @@ struct Top<'a, 'b, 'c, K, T> {
 
 impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
     /// Adds a row in the top or below it.
-    fn insert<F>(&mut self, step: &TopStep<T, F>, rank: Vec<u8>, row: &T) {
-        let place = RowPlace(RowPlace::TOP, rank);
+    fn insert<F>(&mut self, step: &TopStep<T, F>, ranked: &Ranked<'_, T>) {
         // `fit` has moved rows up as long as the top is not full.
-        let is_in_top = self.size < step.count || self.is_above_lowest(&place);
+        let is_in_top = self.size < step.count || self.is_above_lowest(ranked);
         if is_in_top {
             if self.size == step.count {
                 self.move_down(step.keeps_below);
             }
-            self.add(&place, row);
+            let place = match self.size {
+                0 => ranked.place(RowPlace::TOP, 0),
+                _ => ranked.find(self.rows, RowPlace::TOP).0,
+            };
+            self.add(&place, ranked.row);
             self.size += 1;
-            (self.emit)(&RowChange::Insert(row.clone()));
+            (self.emit)(&RowChange::Insert(ranked.row.clone()));
         } else if step.keeps_below {
-            self.add(&RowPlace(RowPlace::BELOW, place.1), row);
+            let (place, _) = ranked.find(self.rows, RowPlace::BELOW);
+            self.add(&place, ranked.row);
         }
     }
 
     /// Removes a row, rather from below than from the top. Returns whether it was there.
-    fn remove(&mut self, rank: Vec<u8>) -> bool {
-        let below = RowPlace(RowPlace::BELOW, rank);
-        if self.take(&below).is_some() {
-            return true;
+    fn remove(&mut self, ranked: &Ranked<'_, T>) -> bool {
+        let (below, is_below) = ranked.find(self.rows, RowPlace::BELOW);
+        if is_below {
+            return self.take(&below).is_some();
         }
-        let taken = self.take(&RowPlace(RowPlace::TOP, below.1));
-        if let Some(row) = &taken {
+        let (place, is_in_top) = ranked.find(self.rows, RowPlace::TOP);
+        if is_in_top && let Some(row) = self.take(&place) {
             self.size -= 1;
-            (self.emit)(&RowChange::Delete(row.clone()));
+            (self.emit)(&RowChange::Delete(row));
         }
-        taken.is_some()
+        is_in_top
     }
 
     /// Moves rows until the top has as many as it should. After a change it moves at most one; more if the program was
@@ -173,20 +221,19 @@ impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
         while self.size > step.count {
             self.move_down(step.keeps_below);
         }
-        while self.size < step.count && self.move_up() {}
+        while step.keeps_below && self.size < step.count && self.move_up() {}
     }
 
     /// Moves the lowest row of the top below it.
     fn move_down(&mut self, keeps_below: bool) {
-        let lowest = self.rows.range(RowPlace::line()..).next();
-        let Some(lowest) = lowest.map(|(place, _)| place.clone()) else {
+        let Some(lowest) = lowest_of_top(self.rows).cloned() else {
             return;
         };
         let row = self.take(&lowest).expect("the row is there");
         self.size -= 1;
         (self.emit)(&RowChange::Delete(row.clone()));
         if keeps_below {
-            self.add(&RowPlace(RowPlace::BELOW, lowest.1), &row);
+            self.add_in(RowPlace::BELOW, lowest, &row);
         }
     }
 
@@ -198,16 +245,28 @@ impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
             return false;
         };
         let row = self.take(&highest).expect("the row is there");
-        self.add(&RowPlace(RowPlace::TOP, highest.1), &row);
+        self.add_in(RowPlace::TOP, highest, &row);
         self.size += 1;
         (self.emit)(&RowChange::Insert(row));
         true
     }
 
-    /// Whether the lowest row of the top is below this place.
-    fn is_above_lowest(&self, place: &RowPlace) -> bool {
-        let mut lower = self.rows.range(RowPlace::line()..place.clone());
-        lower.next().is_some()
+    /// Whether the lowest row of the top is below this one.
+    fn is_above_lowest(&self, ranked: &Ranked<'_, T>) -> bool {
+        let above = |place: &RowPlace| (&ranked.score, ranked.hash) > (&place.1, place.2);
+        lowest_of_top(self.rows).is_some_and(above)
+    }
+
+    /// Adds a row that had a place in the other zone.
+    fn add_in(&mut self, zone: u8, RowPlace(_, score, hash, _): RowPlace, row: &T) {
+        let ranked = Ranked {
+            row,
+            score,
+            bytes: bytes_of(row),
+            hash,
+        };
+        let (place, _) = ranked.find(self.rows, zone);
+        self.add(&place, row);
     }
 
     fn add(&mut self, place: &RowPlace, row: &T) {
@@ -236,11 +295,12 @@ impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
 
     /// Stores the number of rows in the top.
     fn keep_size(self, before: u64) {
-        let size = RowPlace::size();
-        match self.size {
-            same if same == before => {}
-            0 => drop(self.rows.remove(&size)),
-            changed => drop(self.rows.insert(&size, RankedRow::Size(changed))),
+        if self.size != before && self.size.max(before) > 1 {
+            let size = RowPlace::size();
+            match self.size {
+                0 | 1 => drop(self.rows.remove(&size)),
+                several => drop(self.rows.insert(&size, RankedRow::Size(several))),
+            }
         }
     }
 }

@@ -99,7 +99,7 @@ impl<F> Joining<'_, F> {
         F: Fn(Option<&A>, Option<&B>) -> Option<O>,
     {
         let is_alone = self.is_outer && partners.first().is_none();
-        let (id, _) = find(rows, row);
+        let id = place_for(rows, row);
         rows.update(&id, |present| {
             let kept = present.get_or_insert_with(|| KeptRow {
                 row: row.clone(),
@@ -127,10 +127,7 @@ impl<F> Joining<'_, F> {
         A: Value,
         F: Fn(Option<&A>, Option<&B>) -> Option<O>,
     {
-        let (id, is_present) = find(rows, row);
-        if !is_present {
-            return None;
-        }
+        let id = find(rows, row)?;
         let was_alone = rows.update(&id, |present| {
             let kept = present.as_mut()?;
             let was_alone = kept.alone > 0;
@@ -233,18 +230,29 @@ impl Rest {
     }
 }
 
-/// Returns the place of a row, and whether it is there; otherwise it is a free one.
-fn find<K: Key, A: Value>(rows: &Rows<'_, K, A>, row: &A) -> (RowId, bool) {
+/// Returns the place of a row, or a free one for it. Equal rows may lie at two places, if there was another row with their
+/// hash in between: they count at both.
+fn place_for<K: Key, A: Value>(rows: &Rows<'_, K, A>, row: &A) -> RowId {
     let bytes = bytes_of(row);
     let hash = murmur2(&bytes);
-    let mut number = 0;
-    for (id, kept) in rows.range(RowId(hash, 0)..=RowId(hash, u32::MAX)) {
-        if bytes_of(&kept.row) == bytes {
-            return (*id, true);
-        }
-        number = id.1 + 1;
+    let is_other = |id: &RowId| {
+        let kept = rows.get(id);
+        kept.is_some_and(|kept| bytes_of(&kept.row) != bytes)
+    };
+    let mut id = RowId(hash, 0);
+    while is_other(&id) {
+        id.1 += 1;
     }
-    (RowId(hash, number), false)
+    id
+}
+
+/// Returns a place at which a row is.
+fn find<K: Key, A: Value>(rows: &Rows<'_, K, A>, row: &A) -> Option<RowId> {
+    let bytes = bytes_of(row);
+    let hash = murmur2(&bytes);
+    let mut same = rows.range(RowId(hash, 0)..=RowId(hash, u32::MAX));
+    let found = same.find(|(_, kept)| bytes_of(&kept.row) == bytes);
+    found.map(|(id, _)| *id)
 }
 
 fn bytes_of<T: Serialize>(row: &T) -> Vec<u8> {

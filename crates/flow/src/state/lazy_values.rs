@@ -18,8 +18,8 @@ use crate::state::value_table::{Dated, ValueTable};
 use crate::state::values::{KEYS_AT_ONCE, Shared, SharedTable, Value, Values, lock_to_read};
 use crate::windows::Key;
 
-/// Buckets of a table that the hand passes while the table is locked.
-const BUCKETS_AT_ONCE: usize = 1024;
+/// Slots of a table that the hand passes while the table is locked.
+const SLOTS_AT_ONCE: usize = 1024;
 
 /// The pause before the next try to let values leave memory, while too few can.
 const RELIEF_PAUSE: Duration = Duration::from_millis(50);
@@ -258,17 +258,13 @@ fn evict<K: Key, V: Value>(
     loading: &Arc<Loading>,
     mut wanted: usize,
 ) -> bool {
-    let slices = (2 * table.lock().buckets()).div_ceil(BUCKETS_AT_ONCE);
+    let slices = (2 * table.lock().len()).div_ceil(SLOTS_AT_ONCE);
     for _ in 0..slices {
         if wanted == 0 {
             break;
         }
         // Dropped when the table is unlocked.
-        let evicted = {
-            table
-                .lock()
-                .evict(visible, loading, BUCKETS_AT_ONCE, wanted)
-        };
+        let evicted = { table.lock().evict(visible, loading, SLOTS_AT_ONCE, wanted) };
         wanted -= evicted.len();
     }
     wanted == 0

@@ -103,16 +103,15 @@ impl<K: Key, F: Key, V: Value> OrderedMapOf<'_, K, F, V> {
     /// # Panics
     /// When a bound has no canonical bytes, so that no field equals it.
     pub fn range(&self, range: impl RangeBounds<F>) -> impl DoubleEndedIterator<Item = (&F, &V)> {
-        let KeyRange { from, until } = self.map.range().clone();
         let from = match range.start_bound() {
             Bound::Included(field) => self.bytes_of(field),
             Bound::Excluded(field) => behind(self.bytes_of(field)),
-            Bound::Unbounded => from,
+            Bound::Unbounded => self.map.range().from.clone(),
         };
         let until = match range.end_bound() {
             Bound::Included(field) => Some(behind(self.bytes_of(field))),
             Bound::Excluded(field) => Some(self.bytes_of(field)),
-            Bound::Unbounded => until,
+            Bound::Unbounded => self.map.range().until.clone(),
         };
         self.map.entries_of(&KeyRange { from, until })
     }

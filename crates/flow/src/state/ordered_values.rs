@@ -232,7 +232,7 @@ fn take_rows<K: Key, V: Value>(
         values += usize::from(found.value.is_some());
         rows.push(Row {
             key: text,
-            bytes: bytes.clone(),
+            bytes: bytes.to_vec(),
             value: found.value.cloned(),
             is_committed: found.is_committed,
         });

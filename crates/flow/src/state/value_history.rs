@@ -44,8 +44,8 @@ struct Segment<K, V> {
     removed: Vec<K>,
 }
 
-/// Former values of keys.
-pub type Former<K, V> = IndexMap<K, Option<V>, RandomState>;
+/// Former values of keys. Most keys of a growing table had none, which takes no room for a value.
+pub type Former<K, V> = IndexMap<K, Option<Box<V>>, RandomState>;
 
 /// The times of former values, in milliseconds since 1970.
 pub type Times<K> = HashMap<K, i64, RandomState>;
@@ -108,7 +108,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     /// Notes the value of a key that has not changed yet in the present segment.
     pub fn note(&mut self, key: K, former: Option<V>) {
         let last = self.segments.back_mut().expect("there is a segment");
-        last.former.insert(key, former);
+        last.former.insert(key, former.map(Box::new));
         self.changed.store(last.former.len(), Ordering::Relaxed);
     }
 
@@ -146,7 +146,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     }
 
     /// Returns the value at the last complete checkpoint of a key that has changed since then; `None` for other keys.
-    pub fn former(&self, key: &K) -> Option<&Option<V>> {
+    pub fn former(&self, key: &K) -> Option<Option<&V>> {
         self.former_at(0, key)
     }
 
@@ -163,9 +163,10 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
     }
 
     /// The same for the checkpoint at which the segment `first` begins.
-    fn former_at(&self, first: usize, key: &K) -> Option<&Option<V>> {
+    fn former_at(&self, first: usize, key: &K) -> Option<Option<&V>> {
         let mut segments = self.segments.iter().skip(first);
-        segments.find_map(|segment| segment.former.get(key))
+        let former = segments.find_map(|segment| segment.former.get(key))?;
+        Some(former.as_deref())
     }
 
     /// Returns the next key that has changed before `checkpoint`, the last cut, and that the changelog has not as it is
@@ -174,7 +175,7 @@ impl<K: Hash + Eq + Clone, V> ValueHistory<K, V> {
         &self,
         checkpoint: u64,
         cursor: &mut ChangeCursor,
-    ) -> Option<(&K, Option<&Option<V>>)> {
+    ) -> Option<(&K, Option<Option<&V>>)> {
         let end = self.segments.len() - 1;
         assert_eq!(self.segments[end].since, checkpoint, "it is the last cut");
         let begin = self.segment_since(cursor.since).unwrap_or(0);

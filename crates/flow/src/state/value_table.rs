@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use millstream_base::KeyRange;
 use millstream_base::key::encode_key;
 use serde::Serialize;
+use smallvec::SmallVec;
 
 use crate::state::key_ref::KeyRef;
 use crate::state::value_history::{ChangeCursor, Swept, ValueHistory};
@@ -43,7 +44,10 @@ pub struct ValueTable<K, V> {
     lifetime: Option<Box<Lifetime<K>>>,
 }
 
-type Index<K> = BTreeMap<Vec<u8>, K>;
+/// The bytes of usual keys lie in the nodes of the tree: a look-up then reads less memory.
+type IndexKey = SmallVec<[u8; 24]>;
+
+type Index<K> = BTreeMap<IndexKey, K>;
 
 /// A value as a reader finds it.
 pub struct Found<'a, V> {
@@ -112,17 +116,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         size
     }
 
-    /// Returns the memory of an entry, by estimate, in a table that is as full as hash tables are on average.
+    /// Returns the memory of an entry, by estimate.
     pub fn entry_bytes(&self) -> u64
     where
         V: Serialize,
     {
-        size_of::<Slot<K, V>>() as u64 * 3 / 2 + self.owned_bytes()
-    }
-
-    /// Returns the buckets that the hand passes in a round.
-    pub fn buckets(&self) -> usize {
-        self.slots.buckets()
+        Slots::<K, V>::SLOT_BYTES as u64 + self.owned_bytes()
     }
 
     /// Returns the number of entries.
@@ -140,7 +139,10 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         size.add_owned(self.iter().map(owned));
         let keys = self.index.get().into_iter();
         let keys = keys.flat_map(|index| index.iter().take(1));
-        let indexed = keys.map(|(bytes, key)| bytes.len() + size_of_val(key) + size_of_val(bytes));
+        let indexed = keys.map(|(bytes, key)| {
+            let spilled = if bytes.spilled() { bytes.capacity() } else { 0 };
+            spilled + size_of_val(key) + size_of_val(bytes)
+        });
         let times = self.lifetime.as_ref().map_or(0, |it| it.entry_bytes());
         size.bytes + indexed.sum::<usize>() as u64 + times
     }
@@ -166,7 +168,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         let former = history.and_then(|history| history.former(key));
         let has_ended = |history: &ValueHistory<K, V>| self.is_past(history.former_time(key));
         let value = match former {
-            Some(former) => former.as_ref().filter(|_| !history.is_some_and(has_ended)),
+            Some(former) => former.filter(|_| !history.is_some_and(has_ended)),
             None => self.get(key),
         };
         Found {
@@ -176,11 +178,11 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     }
 
     /// Keeps an index of all keys from now on, and returns it.
-    pub fn index_keys(&self) -> &BTreeMap<Vec<u8>, K> {
+    pub fn index_keys(&self) -> &BTreeMap<IndexKey, K> {
         self.index.get_or_init(|| {
             let keys = self.slots.iter().map(|slot| &slot.key);
             // The key has an owner, so it has canonical bytes.
-            let keys = keys.filter_map(|key| Some((bytes_of(key)?, key.clone())));
+            let keys = keys.filter_map(|key| Some((index_key(key)?, key.clone())));
             keys.collect()
         })
     }
@@ -190,10 +192,11 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     pub fn range<'a>(
         &'a self,
         range: &KeyRange,
-    ) -> impl DoubleEndedIterator<Item = (&'a Vec<u8>, &'a K)> + use<'a, K, V> {
+    ) -> impl DoubleEndedIterator<Item = (&'a [u8], &'a K)> + use<'a, K, V> {
         let index = self.index_keys();
         let entries = (!range.is_empty()).then(|| index.range::<[u8], _>(range.bounds()));
-        entries.into_iter().flatten()
+        let entries = entries.into_iter().flatten();
+        entries.map(|(bytes, key)| (&bytes[..], key))
     }
 
     /// Lets `change` replace, change or remove the value of a key. Returns `None`, without a call, if the key is not
@@ -338,14 +341,14 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             return Vec::new();
         };
         let next = iter::from_fn(|| history.next_change(checkpoint, cursor));
-        let value = |(key, former): (&K, Option<&Option<V>>)| {
+        let value = |(key, former): (&K, Option<Option<&V>>)| {
             // Also one that has ended: it ends in the changelog, too.
             let present = || self.slots.get(key)?.value.as_ref();
             let changed_at = match former {
                 Some(_) => history.time_at_cut(key),
                 None => self.changed_at(key),
             };
-            let value = former.map_or_else(present, Option::as_ref).cloned();
+            let value = former.unwrap_or_else(present).cloned();
             let value = value.map(|value| Dated { value, changed_at });
             (key.clone(), value)
         };
@@ -407,7 +410,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
 
     fn insert(&mut self, key: K, value: Option<V>, stamp: Stamp) {
         if let Some(index) = self.index.get_mut()
-            && let Some(bytes) = bytes_of(&key)
+            && let Some(bytes) = index_key(&key)
         {
             index.insert(bytes, key.clone());
         }
@@ -448,15 +451,15 @@ fn note<K: Hash + Eq + Clone, V>(
     history.note(key, former);
 }
 
-fn bytes_of<K: Serialize>(key: &K) -> Option<Vec<u8>> {
+fn index_key<K: Serialize>(key: &K) -> Option<IndexKey> {
     let mut bytes = Vec::new();
     encode_key(key, &mut bytes).ok()?;
-    Some(bytes)
+    Some(IndexKey::from_slice(&bytes))
 }
 
 fn unindex<K: Serialize>(index: &mut OnceCell<Index<K>>, key: &K) {
     if let Some(index) = index.get_mut()
-        && let Some(bytes) = bytes_of(key)
+        && let Some(bytes) = index_key(key)
     {
         index.remove(&bytes);
     }

@@ -184,14 +184,14 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         self.cold.as_ref().is_some_and(|it| it.scan == Staging::On)
     }
 
-    /// Removes up to `limit` slots that were not used for long, in some buckets, from a table that is not being staged.
-    /// Look-ups find the changes up to `visible`, a complete checkpoint. The caller drops the result when the table is
-    /// unlocked.
+    /// Removes up to `limit` slots that were not used for long, among those that the hand passes, from a table that is not
+    /// being staged. Look-ups find the changes up to `visible`, a complete checkpoint. The caller drops the result when the
+    /// table is unlocked.
     pub fn evict(
         &mut self,
         visible: u64,
         loading: &Arc<Loading>,
-        buckets: usize,
+        slots: usize,
         limit: usize,
     ) -> Vec<Slot<K, V>> {
         assert!(!self.is_staging(), "staged values would be missing");
@@ -214,7 +214,7 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         let first = self.lookups.first_key_value();
         let oldest = first.map_or(visible, |(began, _)| visible.min(*began));
         let mut left = limit;
-        let evicted = self.slots.pass(buckets, |slot| {
+        let evicted = self.slots.pass(slots, |slot| {
             let leaves = left > 0 && !slot.stamp.pass() && slot.stamp.number() < oldest;
             left -= usize::from(leaves);
             leaves

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use millstream_base::murmur2;
 use millstream_flow::RowChange;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,11 @@ pub const GROUPS: u64 = 6;
 
 /// Groups and scores of retractions that match no row.
 const NOWHERE: i64 = 1_000;
+
+/// Returns the order of rows with equal scores in a top.
+pub fn order_of_equals(row: &impl Serialize) -> u32 {
+    murmur2(&postcard::to_stdvec(row).unwrap())
+}
 
 /// Returns changes of rows that only this source has. Rows come several times, scores are often equal, and updates may move a
 /// row to another group.
@@ -115,7 +121,7 @@ impl Answer {
                 scores().max(),
             );
             answer.totals.insert(group, totals);
-            rows.sort_by_key(|row| (Reverse(row.score), postcard::to_stdvec(row).unwrap()));
+            rows.sort_by_key(|row| Reverse((row.score, order_of_equals(row))));
             for row in rows.into_iter().take(top as usize) {
                 *answer.top.entry(row).or_default() += 1;
             }

@@ -169,11 +169,9 @@ impl Model {
         self.visible = self.complete.min(self.visible + 1);
     }
 
-    fn evict(&mut self, buckets: usize, limit: usize) {
+    fn evict(&mut self, slots: usize, limit: usize) {
         if !self.table.is_staging() {
-            let evicted = self
-                .table
-                .evict(self.visible, &self.loading, buckets, limit);
+            let evicted = self.table.evict(self.visible, &self.loading, slots, limit);
             assert!(evicted.len() <= limit);
             self.evicted += evicted.len();
         }
@@ -313,8 +311,8 @@ fn values_that_are_used_stay_longer() {
         for key in 0..10 {
             table.update(&key, |value| *value = Some(8)).unwrap();
         }
-        let buckets = table.buckets();
-        table.evict(checkpoint, &loading, buckets, 100);
+        let slots = table.len();
+        table.evict(checkpoint, &loading, slots, 100);
     }
     assert_eq!(table.len(), 10);
     assert!((0..10).all(|key| table.get(&key) == Some(&8)));
@@ -338,8 +336,8 @@ fn a_look_up_from_before_the_end_of_the_scan_brings_no_removed_value_back() {
     while table.sweep(10).is_some() {}
     assert_eq!(table.len(), 1, "the removed key is forgotten");
     let evict = |table: &mut ValueTable<u32, u64>| {
-        let buckets = table.buckets();
-        table.evict(1, &loading, buckets, 10).len()
+        let slots = table.len();
+        table.evict(1, &loading, slots, 10).len()
     };
     assert_eq!(evict(&mut table), 0);
     table.load(lookup, [(1, Some(Dated::from(10)))]);
