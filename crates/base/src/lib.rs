@@ -10,6 +10,7 @@ pub mod disk;
 pub mod energy;
 pub mod ids;
 pub mod key;
+mod key_event;
 mod key_range;
 mod key_snapshot;
 mod line_limit;
@@ -32,6 +33,7 @@ pub use ids::{
     Cursor, GroupId, LaneIndex, Offset, Position, ProducerEpoch, ProducerId, SegmentIndex,
     Sequence, StreamId, StreamletIndex, Timestamp,
 };
+pub use key_event::{KeyEvent, KeyedVersion, WatchFrom};
 pub use key_range::KeyRange;
 pub use key_snapshot::KeySnapshot;
 pub use line_limit::LineLimit;

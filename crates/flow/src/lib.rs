@@ -213,6 +213,10 @@ pub use state::timers::{Fired, TimeDomain, Timers, TimersOf};
 pub use state::tops::{Score, TopOf, Tops};
 pub use state::values::{Value, Values};
 pub use state::vectors::{VectorOf, Vectors};
+pub use state::watched::{
+    ChangelogWatch, NotWatched, ShownChange, WatchError, WatchFuture, WatchedChangelog,
+    WatchedElement,
+};
 pub use state::windowed::Windowed;
 pub use time::partitions::{PartitionId, Partitions, SourcePartitions};
 pub use time::watermarks::Watermarks;

@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use millstream_flow::AskError;
 use millstream_flow::serving::{CallError, whole_seconds};
+use millstream_flow::{AskError, NotWatched};
 use serde_json::json;
 
 use crate::bounds::{ENTRIES_MAX, KEYS_MAX};
@@ -102,6 +102,18 @@ pub enum RequestError {
     StateQuery(String),
     #[error("the query {0:?} is refused: for one key it may be committed and rank=<n>")]
     StateKeyQuery(String),
+    #[error(
+        "the query {0:?} is refused: a watch of state may have watch or watch=snapshot, after=<position> beside watch, and without a \
+         key in the path prefix=<text>, or from=<key> and to=<key>, each once and percent-encoded UTF-8; it has committed changes of \
+         all ranks"
+    )]
+    StateWatchQuery(String),
+    #[error("the element {element:?} of the flow {flow:?} cannot be watched: {}", not_watched(*.why))]
+    NotWatched {
+        flow: String,
+        element: String,
+        why: NotWatched,
+    },
     #[error("the query {0:?} is refused: it may be rank=<n>")]
     RankQuery(String),
     #[error(
@@ -208,6 +220,27 @@ pub enum RequestError {
     Panicked,
 }
 
+fn not_watched(why: NotWatched) -> &'static str {
+    match why {
+        NotWatched::NoCheckpoints => {
+            "the flow takes no checkpoints, so its changes are stored nowhere; give it a store of checkpoints in a data directory or on \
+             a server"
+        }
+        NotWatched::NoStream => {
+            "the flow's checkpoints are files in a directory, and watches read changes in a stream; keep the checkpoints in a data \
+             directory or on a server"
+        }
+        NotWatched::SavedWhole => {
+            "each checkpoint has it whole, so there is no changelog of it; read it from time to time, or keep the values in an element by \
+             key, such as Values"
+        }
+        NotWatched::Partial => {
+            "the instances of an operator have shares of its values, and a change of a share is none of a value; read it from time to \
+             time, or merge the shares into an element by key"
+        }
+    }
+}
+
 fn act(visited: &Visited) -> &'static str {
     match visited {
         Visited::Node | Visited::Read(_) => "read",
@@ -277,6 +310,7 @@ impl RequestError {
             RequestError::Path(_)
             | RequestError::StateQuery(_)
             | RequestError::StateKeyQuery(_)
+            | RequestError::StateWatchQuery(_)
             | RequestError::RankQuery(_)
             | RequestError::KeyType { .. }
             | RequestError::Prefix { .. }
@@ -296,6 +330,7 @@ impl RequestError {
             | RequestError::TornBody => StatusCode::BAD_REQUEST,
             RequestError::NoCheckpoints { .. }
             | RequestError::LiveOnly { .. }
+            | RequestError::NotWatched { .. }
             | RequestError::Unordered { .. }
             | RequestError::Shares { .. }
             | RequestError::Keyed(KeyedError::NotKeyed(_) | KeyedError::NotChangeable(_)) => {

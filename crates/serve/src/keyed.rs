@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::{ByteSize, KeyRange, Offset, Timestamp, WatchPositions};
+pub use millstream_base::{KeyEvent, KeyedVersion, WatchFrom};
 
 /// The threads for blocking work that look-ups of keys may use at once.
 pub const KEY_READERS_MAX: usize = 7;
@@ -90,17 +91,6 @@ pub trait KeyedStreams: Send + Sync + 'static {
     fn misplaced(&self, stream: &str) -> u64;
 }
 
-/// Where a watch begins.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WatchFrom {
-    /// With the next change.
-    Now,
-    /// With a snapshot of the keys that have a value.
-    Snapshot,
-    /// At a position.
-    After(WatchPositions),
-}
-
 /// A watch of keys. Where it would miss a change, it says so and makes a snapshot.
 pub trait KeyWatch: Send {
     /// Waits for the next event. If the future is dropped, no event is lost.
@@ -116,33 +106,6 @@ pub trait KeyWatch: Send {
     fn is_in_snapshot(&self) -> bool;
 }
 
-/// An event of a watch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeyEvent {
-    /// The watch has missed changes, and makes a snapshot.
-    ChangesLost {
-        /// The reason.
-        why: String,
-    },
-    /// A snapshot begins, and all events before are void.
-    SnapshotBegins,
-    /// A key has changed, or is in the snapshot.
-    Change {
-        /// The key.
-        key: Bytes,
-        /// The new version.
-        version: KeyedVersion,
-        /// The time of the record.
-        timestamp: Timestamp,
-        /// The value; `None` if the key was deleted, or the value has ended.
-        value: Option<Bytes>,
-        /// The time at which the value expires, if it does. The expiry is not a change.
-        expires_at: Option<Timestamp>,
-    },
-    /// The snapshot is complete.
-    SnapshotEnds,
-}
-
 /// The newest version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedValue {
@@ -154,15 +117,6 @@ pub struct KeyedValue {
     pub value: Bytes,
     /// When the value ends; `None` if it has no end.
     pub expires_at: Option<Timestamp>,
-}
-
-/// A version of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyedVersion {
-    /// The partition of the key.
-    pub partition: u32,
-    /// The offset of the record in the partition.
-    pub version: Offset,
 }
 
 /// Secondary keys, each with the name of its index.

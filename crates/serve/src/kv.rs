@@ -4,7 +4,6 @@ mod find;
 mod past;
 mod tags;
 mod together;
-mod watch;
 mod write;
 
 use std::sync::Arc;
@@ -25,15 +24,15 @@ use serde_json::value::RawValue;
 use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX};
 use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
-use crate::gate::{Visitor, credentials_of};
+use crate::gate::{Visited, Visitor, credentials_of};
 use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
 use crate::shown::Shown;
+use crate::watch::{self, Asked, Reader};
 
 use self::find::{found, is_find};
 use self::tags::Tags;
 pub use self::tags::tag_of;
 pub use self::together::post;
-use self::watch::{Asked, Reader, changes};
 pub use self::write::{delete, patch, put, refuse};
 
 /// The path that all of these pages begin with.
@@ -107,11 +106,13 @@ pub async fn page(
         let credentials = headers.get(header::AUTHORIZATION);
         let reader = Reader {
             visitor,
-            stream,
+            visited: Visited::Read(stream.clone()),
             credentials: credentials.and_then(credentials_of),
         };
-        let wanted = (reader, range, asked);
-        return changes(streams, &shown.watches, time, wanted, &headers).await;
+        let place = watch::place(&shown.watches)?;
+        let from = watch::from(asked, &headers)?;
+        let begun = streams.watch(&stream, range, from).await?;
+        return watch::answer(begun, &shown.watches, time, (reader, place));
     }
     match key {
         Some(key) => past::page(streams, stream, key, (query, &headers)).await,
@@ -196,38 +197,41 @@ struct Entries<'a> {
 }
 
 #[derive(Serialize)]
-struct Entry<'a> {
+pub struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    secondary: Option<&'a str>,
+    pub secondary: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    secondary_base64: Option<String>,
+    pub secondary_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
+    pub key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    key_base64: Option<String>,
-    partition: u32,
-    version: Offset,
-    timestamp: Timestamp,
+    pub key_base64: Option<String>,
+    /// Names one of the entries of a key of state.
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<ShownValue<'a>>,
+    pub entry: Option<&'a RawValue>,
+    pub partition: u32,
+    pub version: Offset,
+    pub timestamp: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value_base64: Option<String>,
+    pub value: Option<ShownValue<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<Timestamp>,
+    pub value_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    deleted: bool,
+    pub deleted: bool,
 }
 
 /// A value that is text.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum ShownValue<'a> {
+pub enum ShownValue<'a> {
     /// As it is stored, so that numbers keep all their digits.
     Json(&'a RawValue),
     Text(&'a str),
 }
 
-fn shown_value(value: &[u8]) -> Option<ShownValue<'_>> {
+pub fn shown_value(value: &[u8]) -> Option<ShownValue<'_>> {
     match serde_json::from_slice(value) {
         Ok(json) => Some(ShownValue::Json(json)),
         Err(_) => std::str::from_utf8(value).ok().map(ShownValue::Text),
@@ -265,6 +269,7 @@ fn entry<'a>(secondary: Option<&'a [u8]>, key: &'a [u8], found: &'a KeyedValue) 
         secondary_base64,
         key,
         key_base64,
+        entry: None,
         partition: found.version.partition,
         version: found.version.version,
         timestamp: found.timestamp,
@@ -276,7 +281,7 @@ fn entry<'a>(secondary: Option<&'a [u8]>, key: &'a [u8], found: &'a KeyedValue) 
 }
 
 /// Returns bytes as text, or in base64 if they are not UTF-8.
-fn text(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
+pub fn text(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
     match bytes.map(std::str::from_utf8) {
         None => (None, None),
         Some(Ok(text)) => (Some(text), None),
@@ -372,7 +377,7 @@ fn limit(fields: &Fields) -> Option<usize> {
 }
 
 /// Returns whether a query asks for changes.
-fn is_watch(query: &str) -> bool {
+pub fn is_watch(query: &str) -> bool {
     let mut pairs = query.split('&');
     pairs.any(|pair| pair == "watch" || pair.starts_with("watch="))
 }

@@ -19,6 +19,7 @@
 //! | `/state/<flow>/<element>?keys=<key>&keys=<key>` | those of up to 1,000 keys that have a value: `[{"key": …, "value": …}, …]` |
 //! | `/state/<flow>/<element>?prefix=<text>&limit=<n>` | up to `n` entries (100, at most 10,000), in the order of their keys |
 //! | `/state/<flow>/<element>?from=<key>&to=<key>&limit=<n>` | the same from one key on and before another |
+//! | `/state/<flow>/<element>/<key>?watch`, `/state/<flow>/<element>?prefix=<text>&watch`, `…?from=<key>&to=<key>&watch` | the committed changes of one key or of some as they come, as server-sent events, see below |
 //! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`]. PUT stores the body as the new value, DELETE removes the value, and PATCH adds the number in the body |
 //! | `/kv/<stream>/<key>?watch`, `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&watch` | the changes of the key or of the range as they are committed, as server-sent events, see below |
 //! | `/q/<flow>/…` | the response of a serving flow to any request but CONNECT and TRACE: [`Content::requests`], see below |
@@ -73,6 +74,10 @@
 //! The event `end` says why a watch ends: after 10 minutes in any case. A node has a bound of watches, and disconnects clients
 //! that take no event for 30 s.
 //!
+//! Under `/state`, `watch` does the same with the changelog of the element: keys and values are as `/state` has them, and an entry of a window
+//! is named by `entry`. The event `progress` says how far the flow was at a checkpoint whose changes were all sent: an object with `checkpoint`,
+//! and with `position` and `watermark` as the headers have them. An element without a changelog gets 409.
+//!
 //! `/q/<flow>/<path>?<query>` hands a request to a serving flow: its method, path below `/q/<flow>`, query, headers without
 //! `Authorization`, and body. The response is the flow's; the server sets the headers of the connection, and those that
 //! forbid caches to store it. A body may have 1 MiB, and the response begins within 10 s, unless
@@ -125,6 +130,7 @@ mod routes;
 mod server;
 mod shown;
 mod state;
+mod watch;
 mod watches;
 
 use std::sync::Arc;

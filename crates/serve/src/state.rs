@@ -4,26 +4,44 @@ mod element;
 mod headers;
 mod listing;
 mod query;
+mod watch;
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::Uri;
+use axum::extract::{Extension, Path, State};
+use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 
 use self::element::{Element, Found};
 pub use self::listing::{elements, flows};
 use self::query::{StateQuery, Wanted};
+use self::watch::WatchedKeys;
+use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
+use crate::gate::Visitor;
+use crate::kv::is_watch;
 use crate::shown::{Shown, read_state};
 
 /// Answers `/state/<flow>/<element>`.
 pub async fn entries(
     shown: State<Shown>,
     path: Result<Path<(String, String)>, PathRejection>,
+    Extension(time): Extension<Arc<ConnectionTime>>,
+    Extension(visitor): Extension<Arc<dyn Visitor>>,
     uri: Uri,
+    headers: HeaderMap,
 ) -> Result<Response, RequestError> {
     let Path((flow, element)) = path?;
+    if let Some(query) = uri.query().filter(|query| is_watch(query)) {
+        let keys = WatchedKeys {
+            flow,
+            element,
+            key: None,
+        };
+        return watch::changes(shown, (visitor, time), keys, query, &headers).await;
+    }
     let query = StateQuery::parse(uri.query().unwrap_or_default())?;
     read_state(shown, move |Shown { content, .. }| {
         let element = Element::find(&*content, flow, element, &query)?;
@@ -42,9 +60,20 @@ pub async fn entries(
 pub async fn value(
     shown: State<Shown>,
     path: Result<Path<(String, String, String)>, PathRejection>,
+    Extension(time): Extension<Arc<ConnectionTime>>,
+    Extension(visitor): Extension<Arc<dyn Visitor>>,
     uri: Uri,
+    headers: HeaderMap,
 ) -> Result<Response, RequestError> {
     let Path((flow, element, key)) = path?;
+    if let Some(query) = uri.query().filter(|query| is_watch(query)) {
+        let keys = WatchedKeys {
+            flow,
+            element,
+            key: Some(key),
+        };
+        return watch::changes(shown, (visitor, time), keys, query, &headers).await;
+    }
     let query = StateQuery::parse_of_key(uri.query().unwrap_or_default())?;
     read_state(shown, move |Shown { content, .. }| {
         let element = Element::find(&*content, flow, element, &query)?;

@@ -5,12 +5,14 @@ mod changelog_clock;
 mod directory;
 mod log_changelog;
 mod log_reader;
+mod log_watch;
 mod objects;
 mod record_stream;
 mod server;
 mod server_changelog;
 mod server_reader;
 mod server_records;
+mod server_watch;
 
 use millstream_flow::{BoxError, ShardKey};
 

@@ -5,13 +5,16 @@ use std::io::Read;
 use std::sync::Arc;
 
 use millstream_base::partition_of_key;
-use millstream_flow::{BoxError, Changelog, CheckpointRecords, Checkpoints, ShardKey, StoreLock};
+use millstream_flow::{
+    BoxError, Changelog, CheckpointRecords, Checkpoints, ShardKey, StoreLock, WatchedChangelog,
+};
 use millstream_log::{CLEANUP_POLICY, COMPACT, Log, LogError, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 use parking_lot::Mutex;
 
-use super::changelog::check_stream;
+use super::changelog::{self, check_stream};
 use super::log_changelog::LogChangelog;
+use super::log_watch::LogWatched;
 use super::record_stream::{RECORD, stream_name};
 use super::{check_len, named_shard, shard_name};
 use crate::flow_name::check_flow_name;
@@ -176,6 +179,11 @@ impl Checkpoints for LogCheckpoints {
     fn changelog(&self, flow: &str, element: &str) -> Result<Option<Box<dyn Changelog>>, BoxError> {
         let changelog = LogChangelog::open(&self.log, flow, element)?;
         Ok(Some(Box::new(changelog)))
+    }
+
+    fn watched_changelog(&self, flow: &str, element: &str) -> Option<Arc<dyn WatchedChangelog>> {
+        let stream = changelog::stream_name(flow, element);
+        Some(Arc::new(LogWatched::new(&self.log, stream)))
     }
 
     fn describe(&self, key: ShardKey) -> String {

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_client::{Client, ClientConfig, ClientError};
-use millstream_flow::{BoxError, Changelog, CheckpointRecords, Checkpoints, ShardKey, StoreLock};
+use millstream_flow::{
+    BoxError, Changelog, CheckpointRecords, Checkpoints, ShardKey, StoreLock, WatchedChangelog,
+};
 use parking_lot::Mutex;
 
 use super::objects::{is_of, prefix, shard_of};
 use super::server_changelog::ServerChangelog;
 use super::server_records::ServerRun;
-use super::{check_len, record_stream, server_records, shard_name};
+use super::server_watch::ServerWatched;
+use super::{changelog, check_len, record_stream, server_records, shard_name};
 use crate::flow_name::check_flow_name;
 use crate::network::Network;
 use crate::outage;
@@ -25,7 +28,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub struct ServerCheckpoints {
     client: Client,
     /// The thread on which the client works.
-    network: Network,
+    network: Arc<Network>,
     flow: String,
     prefix: String,
     run: Arc<Mutex<Option<ServerRun>>>,
@@ -48,7 +51,7 @@ impl ServerCheckpoints {
     pub fn new(server: &ClientConfig, flow: &str) -> Result<ServerCheckpoints, BoxError> {
         Ok(ServerCheckpoints {
             client: Client::new(server.clone()),
-            network: Network::start("millstream-checkpoints")?,
+            network: Arc::new(Network::start("millstream-checkpoints")?),
             flow: flow.to_owned(),
             prefix: prefix(flow),
             run: Arc::default(),
@@ -153,6 +156,15 @@ impl Checkpoints for ServerCheckpoints {
     fn changelog(&self, flow: &str, element: &str) -> Result<Option<Box<dyn Changelog>>, BoxError> {
         let changelog = ServerChangelog::open(self.client.config(), flow, element)?;
         Ok(Some(Box::new(changelog)))
+    }
+
+    fn watched_changelog(&self, flow: &str, element: &str) -> Option<Arc<dyn WatchedChangelog>> {
+        let stream = changelog::stream_name(flow, element);
+        Some(Arc::new(ServerWatched::new(
+            &self.client,
+            &self.network,
+            stream,
+        )))
     }
 
     fn describe(&self, key: ShardKey) -> String {

@@ -13,8 +13,8 @@ use crate::stage::chain::{Chain, Map, Same};
 use crate::stage::ring_input::RingInput;
 use crate::state::partial::StateReader;
 use crate::state::size::StateSize;
-use crate::state::windowed::{self, REMEMBERED_KEYS, Windowed};
-use crate::windows::{All, Combine, Key, Ranked, TopWindows, WindowResult, Windows};
+use crate::state::windowed::{REMEMBERED_KEYS, Windowed};
+use crate::windows::{self, All, Combine, Key, Ranked, TopWindows, WindowResult, Windows};
 
 /// The results of windows with the highest scores.
 type TopResult<K, O> = WindowResult<All, Vec<WindowResult<K, O>>>;
@@ -121,7 +121,7 @@ where
 {
     fn get(&self, key: &str) -> Option<Value> {
         let newest = self.0.find(key)?;
-        Some(windowed::entry(&since_first(&newest)))
+        Some(windows::shown(&since_first(&newest)))
     }
 
     fn keys(&self, limit: usize) -> Vec<String> {

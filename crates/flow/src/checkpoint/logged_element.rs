@@ -17,6 +17,7 @@ use crate::stage::user_code::{Label, catch};
 use crate::state::change::Change;
 use crate::state::loading::LoadThreads;
 use crate::state::logged::{Changes, LoggedState};
+use crate::state::watched::{NotWatched, WatchedChangelog, WatchedElement};
 
 /// Changes that are encoded before they are pushed together.
 const CHANGES_AT_ONCE: usize = 256;
@@ -45,6 +46,8 @@ struct OpenLog {
     log: Mutex<LogState>,
     /// The waker of a commit that found the changelog locked. The writer takes it after each of its calls.
     commit_waker: Mutex<Option<Waker>>,
+    /// The same changelog for readers, if it is a stream.
+    watched: Option<Arc<dyn WatchedChangelog>>,
 }
 
 struct LogState {
@@ -69,8 +72,8 @@ impl LoggedElement {
         &self.label.0
     }
 
-    /// Makes `changelog` take the element's changes. Called before anything is restored.
-    pub fn open(&self, changelog: Box<dyn Changelog>) {
+    /// Makes `changelog` take the element's changes, which readers find in `watched`. Called before anything is restored.
+    pub fn open(&self, changelog: Box<dyn Changelog>, watched: Option<Arc<dyn WatchedChangelog>>) {
         self.state.note_changes();
         let log = LogState {
             changelog,
@@ -79,6 +82,7 @@ impl LoggedElement {
         self.log.get_or_init(|| OpenLog {
             log: Mutex::new(log),
             commit_waker: Mutex::default(),
+            watched,
         });
     }
 
@@ -116,6 +120,19 @@ impl LoggedElement {
     /// Whether it has a changelog.
     pub fn is_open(&self) -> bool {
         self.log.get().is_some()
+    }
+
+    /// Returns the element for readers that watch it.
+    pub fn watched(&self) -> Result<WatchedElement, NotWatched> {
+        if !self.state.is_watchable() {
+            return Err(NotWatched::Partial);
+        }
+        let open = self.log.get();
+        let watched = open.and_then(|open| open.watched.as_ref());
+        Ok(WatchedElement {
+            changelog: Arc::clone(watched.ok_or(NotWatched::NoStream)?),
+            state: Arc::clone(&self.state),
+        })
     }
 
     fn log(&self) -> &OpenLog {

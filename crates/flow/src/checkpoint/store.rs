@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::checkpoint::changelog::Changelog;
 use crate::checkpoint::pace::INTERVAL_MIN;
 use crate::error::BoxError;
+use crate::state::watched::WatchedChangelog;
 
 /// Holds the lock of a store of checkpoints for one run of a flow, until it is dropped or the process ends.
 pub type StoreLock = Box<dyn Send + Sync>;
@@ -72,6 +73,11 @@ pub trait Checkpoints: Send + Sync + 'static {
         _element: &str,
     ) -> Result<Option<Box<dyn Changelog>>, BoxError> {
         Ok(None)
+    }
+
+    /// Returns the same changelog for readers that watch it; `None` where the changes are in no stream. It does not wait.
+    fn watched_changelog(&self, _flow: &str, _element: &str) -> Option<Arc<dyn WatchedChangelog>> {
+        None
     }
 
     /// Whether a changelog also restores an older checkpoint, while its shards are stored: they name their changes. Otherwise

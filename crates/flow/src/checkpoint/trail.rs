@@ -83,6 +83,11 @@ impl Trail {
         self.find(complete)
     }
 
+    /// Returns the number of the last complete checkpoint of this run; 0 before the first one.
+    pub fn last_complete(&self) -> u64 {
+        self.state.lock().complete
+    }
+
     /// Returns a checkpoint, if it is remembered.
     pub fn find(&self, number: u64) -> Option<CheckpointView> {
         let now = self.clock.monotonic();

@@ -198,7 +198,8 @@ fn open_changelogs(graph: &Graph, settings: &FlowSettings) -> Result<(), BoxErro
         let name = element.name();
         let changelog = catch(|| checkpoints.store.changelog(&graph.name, name));
         if let Some(changelog) = changelog.map_err(|error| of_changelog(name, &error))? {
-            element.open(changelog);
+            let watched = checkpoints.store.watched_changelog(&graph.name, name);
+            element.open(changelog, watched);
         }
     }
     check_names(graph)

@@ -24,6 +24,7 @@ use crate::stage::contract::Stage;
 use crate::stage::metrics::{Latency, StageMetrics, new_histogram};
 use crate::state::late::LateTo;
 use crate::state::partial::StateReader;
+use crate::state::watched::{NotWatched, WatchedElement};
 use crate::time::partitions::PartitionId;
 use crate::topology::watermark::watermark;
 
@@ -278,6 +279,11 @@ impl Running {
         self.workers.trail.complete()
     }
 
+    /// Returns the number of that checkpoint; 0 before the first one.
+    pub fn last_complete_checkpoint(&self) -> u64 {
+        self.workers.trail.last_complete()
+    }
+
     /// Returns the statistics of its checkpoints; `None` if it takes none.
     pub fn checkpoints(&self) -> Option<CheckpointCounts> {
         self.workers.checkpoints()
@@ -286,6 +292,19 @@ impl Running {
     /// The state element of this name.
     pub fn state(&self, name: &str) -> Option<Arc<dyn StateReader>> {
         self.workers.state(name).cloned()
+    }
+
+    /// Returns the changes of a state element on all ranks, for readers that watch it.
+    ///
+    /// # Errors
+    /// When the element has no changes that can be watched.
+    pub fn watched(&self, name: &str) -> Result<WatchedElement, NotWatched> {
+        if self.checkpoints().is_none() {
+            return Err(NotWatched::NoCheckpoints);
+        }
+        let mut logged = self.workers.logged.iter();
+        let logged = logged.find(|logged| logged.name() == name);
+        logged.ok_or(NotWatched::SavedWhole)?.watched()
     }
 
     /// Returns all state elements as this rank has them, in the order of the program.

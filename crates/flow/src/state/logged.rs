@@ -7,6 +7,7 @@ use crate::error::BoxError;
 use crate::state::change::Change;
 use crate::state::changelog_reader::ChangelogReader;
 use crate::state::loading::LoadThreads;
+use crate::state::watched::ShownChange;
 
 /// Writes changes.
 pub type WriteChanges<'a> = dyn FnMut(Changes<'_>) -> Result<(), BoxError> + 'a;
@@ -97,6 +98,20 @@ pub trait LoggedState: Send + Sync {
     /// # Errors
     /// When the key cannot be decoded, or the value cannot be read.
     fn has(&self, key: &[u8]) -> Result<bool, BoxError>;
+
+    /// Whether each key of the changelog is a key of the element.
+    fn has_plain_keys(&self) -> bool;
+
+    /// Whether changes are those of values that readers of the element see.
+    fn is_watchable(&self) -> bool {
+        true
+    }
+
+    /// Decodes a change for readers, whichever rank owns its key.
+    ///
+    /// # Errors
+    /// When the key or value cannot be decoded.
+    fn show(&self, key: &[u8], value: Option<&[u8]>) -> Result<ShownChange, BoxError>;
 
     /// Returns the number of keys that have changed since the last cut. Never waits.
     fn changed_keys(&self) -> usize;

@@ -5,7 +5,7 @@ use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use millstream_base::key::decode_key;
+use millstream_base::key::{decode_key, encode_key};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,11 @@ use crate::error::BoxError;
 use crate::ranks::owners::KeyOwners;
 use crate::state::change::Change;
 use crate::state::logged::{LoggedState, WriteChanges};
+use crate::state::watched::ShownChange;
 use crate::state::windowed::{SharedStore, Windowed};
-use crate::windows::{Combine, EntryId, Key, StoreChange, StoreCursor, StoreHead};
+use crate::windows::{
+    Combine, EntryId, Key, ShownEntry, StoreChange, StoreCursor, StoreHead, text_of,
+};
 
 /// Entries that are looked at while a partition is locked, beside the stage that changes it.
 const ENTRIES_AT_ONCE: usize = 256;
@@ -165,6 +168,24 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
             let store = self.store_of(&id).ok().flatten();
             store.is_some_and(|store| store.lock().has(&id))
         }))
+    }
+
+    /// A key has an entry for each of its panes.
+    fn has_plain_keys(&self) -> bool {
+        false
+    }
+
+    fn show(&self, key: &[u8], value: Option<&[u8]>) -> Result<ShownChange, BoxError> {
+        let shown = self.spec.windows.show(&self.spec.aggregate, key, value)?;
+        let ShownEntry::<K> { key, entry, value } = shown;
+        let mut bytes = Vec::new();
+        encode_key(&key, &mut bytes)?;
+        Ok(ShownChange {
+            key: text_of(&key),
+            bytes,
+            entry: Some(entry),
+            value,
+        })
     }
 
     fn changed_keys(&self) -> usize {

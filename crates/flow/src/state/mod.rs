@@ -39,4 +39,5 @@ pub mod value_history;
 pub mod value_table;
 pub mod values;
 pub mod vectors;
+pub mod watched;
 pub mod windowed;

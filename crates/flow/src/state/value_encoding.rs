@@ -1,6 +1,7 @@
 //! The encoding of entries: in changelogs a canonical key and JSON, in shards of checkpoints postcard's format.
 
 use millstream_base::key::{decode_key, encode_key};
+use serde_json::Value as Json;
 
 use crate::error::BoxError;
 use crate::state::lifetimes::{LifetimeHead, Lifetimes};
@@ -29,6 +30,19 @@ impl<K: Key, V: Value> Shared<K, V> {
                 dated(value, time)
             }
             None => serde_json::from_slice::<V>(value)?.into(),
+        })
+    }
+}
+
+impl<K, V> Shared<K, V> {
+    /// Returns the JSON of a value of the changelog, without the time of its last change.
+    pub(super) fn decode_json(&self, value: &[u8]) -> Result<Json, BoxError> {
+        Ok(match self.lifetime {
+            Some(_) => {
+                let (_, value): (i64, Json) = serde_json::from_slice(value)?;
+                value
+            }
+            None => serde_json::from_slice(value)?,
         })
     }
 }

@@ -30,6 +30,7 @@ use crate::state::size::StateSize;
 use crate::state::value_encoding::{Saved, dated, encode, former_head, of_key, read_saved};
 use crate::state::value_history::ChangeCursor;
 use crate::state::value_table::{Dated, LifetimeSpec, ValueTable};
+use crate::state::watched::ShownChange;
 use crate::windows::{Key, of_text, text_of};
 
 /// A value of a state element. Readers and changelogs get it as JSON, so a value must be the same after the way through
@@ -105,6 +106,8 @@ pub struct Layout<K> {
     pub kind: &'static str,
     /// Whether values may be read while the flow runs.
     is_lazy: bool,
+    /// Whether readers see the values as they are, not sums over replicas.
+    is_whole: bool,
     owner_of: fn(&mut KeyOwners, &K) -> Result<Owner, BoxError>,
     owner_of_bytes: fn(&mut KeyOwners, &[u8]) -> Result<Owner, BoxError>,
 }
@@ -115,6 +118,7 @@ impl<K: Key> Layout<K> {
         Layout {
             kind,
             is_lazy: true,
+            is_whole: true,
             owner_of: |owners, key| Ok(owners.of(key)?),
             owner_of_bytes: |owners, bytes| Ok(owners.of_bytes(bytes)),
         }
@@ -127,6 +131,7 @@ impl<K: Key, F: Key> Layout<(K, F)> {
         Layout {
             kind,
             is_lazy: false,
+            is_whole: true,
             owner_of: |owners, (key, _)| Ok(owners.of(key)?),
             owner_of_bytes: |owners, bytes| {
                 let (key, _): (K, F) = decode_key(bytes)?;
@@ -142,6 +147,7 @@ impl<D: Key, K: Key, T: Key> Layout<(D, i64, K, T)> {
         Layout {
             kind,
             is_lazy: false,
+            is_whole: true,
             owner_of: |owners, (_, _, key, _)| Ok(owners.of(key)?),
             owner_of_bytes: |owners, bytes| {
                 let (_, _, key, _): (D, i64, K, T) = decode_key(bytes)?;
@@ -157,6 +163,7 @@ impl<F: Key> Layout<(u32, F)> {
         Layout {
             kind,
             is_lazy: false,
+            is_whole: false,
             owner_of: |owners, (replica, _)| Ok(owners.of_replica(*replica)),
             owner_of_bytes: |owners, bytes| {
                 let (replica, _): (u32, F) = decode_key(bytes)?;
@@ -525,6 +532,26 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
             Ok(key) => Ok(self.find(&key)?.is_some()),
             Err(_) => Ok(false),
         }
+    }
+
+    fn has_plain_keys(&self) -> bool {
+        true
+    }
+
+    fn is_watchable(&self) -> bool {
+        self.shared.layout.is_whole
+    }
+
+    fn show(&self, key: &[u8], value: Option<&[u8]>) -> Result<ShownChange, BoxError> {
+        let bytes = key.to_vec();
+        let key: K = decode_key(key)?;
+        let value = value.map(|value| self.shared.decode_json(value));
+        Ok(ShownChange {
+            key: text_of(&key),
+            bytes,
+            entry: None,
+            value: value.transpose()?,
+        })
     }
 
     fn changed_keys(&self) -> usize {

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use millstream_base::Timestamp;
 use parking_lot::Mutex;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::error::BoxError;
 use crate::ranks::owners::KeyOwners;
@@ -153,19 +152,9 @@ impl<K: Key, A: Combine> Windowed<K, A> {
     }
 }
 
-/// The text that readers get of a window.
-pub fn entry<K, O: Serialize>(window: &WindowResult<K, O>) -> Value {
-    json!({
-        "window_start": window.start,
-        "window_end": window.end,
-        "value": window.value,
-        "events": window.events,
-    })
-}
-
 impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
     fn get(&self, key: &str) -> Option<Value> {
-        self.find(key).map(|newest| entry(&newest))
+        self.find(key).map(|newest| windows::shown(&newest))
     }
 
     fn keys(&self, limit: usize) -> Vec<String> {
@@ -251,7 +240,9 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
 mod tests {
     use super::*;
     use crate::state::logged::{Changes, LoggedState};
-    use crate::windows::{Arrival, Count};
+    use serde_json::json;
+
+    use crate::windows::{Arrival, Count, Trigger};
 
     fn of_two_partitions() -> Windowed<u64, Count> {
         let windows = Windowed::new(Windows::tumbling(10), Count, 8, (0, 1));
@@ -291,5 +282,62 @@ mod tests {
             after.restore_change(&change.key, value).unwrap();
         }
         assert_eq!(after.totals(), before.totals());
+    }
+
+    #[track_caller]
+    fn check_shown(windows: Windows, entry: &Value, value: &Value) {
+        let state = Windowed::new(windows, Count, 8, (0, 1));
+        let store = state.add_partition();
+        state.note_changes();
+        for time in [25, 26] {
+            let arrival = store.lock().add(&Count, &7_u64, Timestamp(time), &());
+            assert_eq!(arrival, Arrival::OnTime);
+        }
+        state.head(1).unwrap();
+        state.cut(1);
+        let mut shown = Vec::new();
+        let mut take = |all: Changes<'_>| {
+            for change in all {
+                let change = change?;
+                shown.push(state.show(&change.key, change.value.as_deref())?);
+                let deleted = state.show(&change.key, None)?;
+                assert_eq!(deleted.value, None);
+            }
+            Ok(())
+        };
+        state.write(1, &mut take).unwrap();
+        let [change] = &shown[..] else {
+            panic!("{shown:?}");
+        };
+        assert_eq!(change.key.as_deref(), Some("7"));
+        assert_eq!(
+            (change.entry.as_ref(), change.value.as_ref()),
+            (Some(entry), Some(value))
+        );
+    }
+
+    #[test]
+    fn readers_see_the_entries_of_all_kinds_of_windows() {
+        let window = |start: i64, end: i64| json!({ "window_start": start, "window_end": end, "value": 2, "events": 2 });
+        check_shown(
+            Windows::tumbling(10),
+            &json!({ "kind": "open", "start": 20, "end": 30 }),
+            &window(20, 30),
+        );
+        check_shown(
+            Windows::sliding(20, 10),
+            &json!({ "kind": "pane", "start": 20, "end": 30, "first_window": 1, "fragment": 0 }),
+            &window(20, 30),
+        );
+        check_shown(
+            Windows::session(10),
+            &json!({ "kind": "sessions" }),
+            &json!([window(25, 36)]),
+        );
+        check_shown(
+            Windows::global(Trigger::every_events(100)),
+            &json!({ "kind": "all" }),
+            &window(i64::MIN, i64::MAX),
+        );
     }
 }

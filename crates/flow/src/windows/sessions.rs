@@ -256,7 +256,7 @@ fn next_look<S>(session: &Session<S>, gap_ms: i64, lateness: Lateness) -> i64 {
     }
 }
 
-fn window<S: Clone>(session: &Session<S>, gap_ms: i64) -> Window<S> {
+pub(super) fn window<S: Clone>(session: &Session<S>, gap_ms: i64) -> Window<S> {
     Window {
         start: session.first,
         end: session.end(gap_ms),

@@ -108,6 +108,7 @@ fn entry(found: &PastVersion) -> Entry<'_> {
     let shown = value.and_then(shown_value);
     let base64 = value.filter(|_| shown.is_none());
     Entry {
+        entry: None,
         secondary: None,
         secondary_base64: None,
         key: None,

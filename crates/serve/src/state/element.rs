@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use axum::http::HeaderMap;
 use millstream_base::KeyRange;
 use millstream_flow::{
-    AskError, Asked, OrderedState, ReadLevel, Running, StateAnswer, StateEntry, StateReader,
-    StateRequest, StateValue,
+    AskError, Asked, OrderedState, Progress, ReadLevel, Running, StateAnswer, StateEntry,
+    StateReader, StateRequest, StateValue,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use super::headers;
 use super::query::{Range, StateQuery};
+use super::watch::FoundKeys;
 use crate::Content;
 use crate::error::RequestError;
 use crate::shown::running;
@@ -170,6 +171,54 @@ impl Element {
         })
     }
 
+    /// Returns the changes of the keys of a range, or of one key.
+    pub fn watched(self, range: Range, key: Option<String>) -> Result<FoundKeys, RequestError> {
+        let watched = self.asks.watched(&self.name);
+        let watched = watched.map_err(|why| RequestError::NotWatched {
+            flow: self.flow.clone(),
+            element: self.name.clone(),
+            why,
+        })?;
+        let ordered = self.state.ordered().filter(|_| watched.has_plain_keys());
+        let (range, key) = match (ordered, range, key) {
+            (Some(state), _, Some(key)) => (KeyRange::key(self.key_bytes(&key, state)?), None),
+            (Some(state), range, None) => (self.key_range(&range, state)?, None),
+            (None, Range::All, key) => (KeyRange::all(), key),
+            (None, ..) => {
+                return Err(RequestError::Unordered { element: self.name });
+            }
+        };
+        Ok(FoundKeys {
+            flow: Arc::downgrade(&self.asks),
+            name: (self.flow, self.name),
+            watched,
+            range,
+            key,
+        })
+    }
+
+    /// Returns how far all ranks were at a checkpoint, as an object.
+    pub fn progress_at(&self, checkpoint: u64) -> Result<String, RequestError> {
+        let ranks = self.progress(Some(checkpoint))?;
+        // A rank remembers the last checkpoints only.
+        if ranks
+            .iter()
+            .any(|rank| rank.checkpoint_age_seconds.is_none())
+        {
+            return Err(RequestError::Checkpoints);
+        }
+        Ok(headers::progress(&ranks, checkpoint).to_string())
+    }
+
+    fn progress(&self, checkpoint: Option<u64>) -> Result<Vec<Progress>, RequestError> {
+        let answers = self.ask_all(&StateRequest::Progress { checkpoint })?;
+        let ranks = answers.into_iter().filter_map(|answer| match answer {
+            StateAnswer::Progress(progress) => Some(progress),
+            _ => None,
+        });
+        Ok(ranks.collect())
+    }
+
     /// Returns the headers of an answer.
     pub fn headers(&self, found: Found) -> Result<HeaderMap, RequestError> {
         let checkpoint = match self.level {
@@ -177,12 +226,7 @@ impl Element {
             // No rank remembers the beginning of the run.
             ReadLevel::Committed => Some(found.checkpoint.unwrap_or(0)),
         };
-        let answers = self.ask_all(&StateRequest::Progress { checkpoint })?;
-        let ranks = answers.into_iter().filter_map(|answer| match answer {
-            StateAnswer::Progress(progress) => Some(progress),
-            _ => None,
-        });
-        let ranks: Vec<_> = ranks.collect();
+        let ranks = self.progress(checkpoint)?;
         Ok(headers::of(&ranks, found.is_committed, self.level))
     }
 
@@ -243,12 +287,7 @@ impl Element {
     }
 
     fn key_range(&self, range: &Range, state: &dyn OrderedState) -> Result<KeyRange, RequestError> {
-        let bytes = |key: &String| {
-            state.encode(key).ok_or_else(|| RequestError::KeyType {
-                element: self.name.clone(),
-                key: key.clone(),
-            })
-        };
+        let bytes = |key: &String| self.key_bytes(key, state);
         match range {
             Range::All => Ok(KeyRange::all()),
             // The bytes of a string are its text, and those of no other key.
@@ -264,6 +303,13 @@ impl Element {
                 Ok(KeyRange::new(from.unwrap_or_default(), to))
             }
         }
+    }
+
+    fn key_bytes(&self, key: &str, state: &dyn OrderedState) -> Result<Vec<u8>, RequestError> {
+        state.encode(key).ok_or_else(|| RequestError::KeyType {
+            element: self.name.clone(),
+            key: key.to_owned(),
+        })
     }
 
     /// Asks until all that the ranks answer is of one checkpoint.

@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use millstream_base::Timestamp;
 use millstream_flow::{Position, Progress, ReadLevel};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde_json::{Value, json};
 
 const POSITION: HeaderName = HeaderName::from_static("millstream-position");
 const WATERMARK: HeaderName = HeaderName::from_static("millstream-watermark");
@@ -49,6 +50,18 @@ pub fn of(ranks: &[Progress], is_committed: bool, level: ReadLevel) -> HeaderMap
     let age = age.map(|seconds| format!("{seconds:.3}"));
     insert(&mut headers, CHECKPOINT_AGE, age);
     headers
+}
+
+/// Returns the same of a checkpoint as an object, without the fields that have no header.
+pub fn progress(ranks: &[Progress], checkpoint: u64) -> Value {
+    let mut progress = json!({ "checkpoint": checkpoint });
+    if let Some(positions) = positions(ranks.iter().flat_map(|rank| &rank.positions)) {
+        progress["position"] = json!(positions);
+    }
+    if let Some(watermark) = least(ranks.iter().map(|rank| rank.watermark)) {
+        progress["watermark"] = json!(watermark);
+    }
+    progress
 }
 
 /// Adds the last key of a list that goes on.

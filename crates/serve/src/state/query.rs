@@ -5,6 +5,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX, KEYS_MAX};
 use crate::error::RequestError;
+use crate::watch::Asked;
 
 /// A parsed query.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,6 +14,13 @@ pub struct StateQuery {
     pub level: ReadLevel,
     /// One rank of the flow; `None` for all.
     pub rank: Option<u32>,
+}
+
+/// A parsed query of a watch.
+#[derive(Debug, PartialEq, Eq)]
+pub struct StateWatchQuery {
+    pub range: Range,
+    pub asked: Asked,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -44,6 +52,37 @@ impl StateQuery {
         match fields_of_key(query) {
             true => Ok(parsed),
             false => Err(refused()),
+        }
+    }
+}
+
+impl StateWatchQuery {
+    /// Parses a query; `None` if it is malformed.
+    pub fn parse(query: &str) -> Option<StateWatchQuery> {
+        let (mut range, mut watch, mut after) = (String::new(), None, None);
+        for (name, value) in pairs(query) {
+            let field = match name {
+                "watch" => &mut watch,
+                "after" => &mut after,
+                "prefix" | "from" | "to" => {
+                    range = format!("{range}&{name}={value}");
+                    continue;
+                }
+                _ => return None,
+            };
+            if field.replace(value).is_some() {
+                return None;
+            }
+        }
+        let asked = match (watch?, after) {
+            ("", Some(after)) => Asked::After(after.to_owned()),
+            ("", None) => Asked::Now,
+            ("snapshot", None) => Asked::Snapshot,
+            _ => return None,
+        };
+        match parse(&range)?.wanted {
+            Wanted::Range(range, _) => Some(StateWatchQuery { range, asked }),
+            Wanted::Keys(_) => None,
         }
     }
 }
@@ -159,6 +198,37 @@ mod tests {
         }
         let keys = "keys=a&".repeat(KEYS_MAX + 1);
         assert_eq!(parse(&keys), None);
+    }
+
+    #[test]
+    fn a_watch_names_a_range_and_its_beginning() {
+        let check = |query: &str, range: Range, asked: Asked| {
+            let expected = StateWatchQuery { range, asked };
+            assert_eq!(StateWatchQuery::parse(query), Some(expected), "{query}");
+        };
+        check("watch", Range::All, Asked::Now);
+        check("watch=snapshot&", Range::All, Asked::Snapshot);
+        let prefix = Range::Prefix("a b".to_owned());
+        let after = Asked::After("00ff".to_owned());
+        check("prefix=a+b&watch&after=00ff", prefix, after);
+        let between = Range::Between(Some("a".to_owned()), Some("b".to_owned()));
+        check("from=a&watch&to=b", between, Asked::Now);
+        for query in [
+            "",
+            "prefix=a",
+            "watch=now",
+            "watch&watch",
+            "watch=snapshot&after=00",
+            "watch&prefix=a&from=b",
+            "watch&from=a&from=b",
+            "watch&keys=a",
+            "watch&limit=1",
+            "watch&committed",
+            "watch&rank=0",
+            "watch&prefix=%FF",
+        ] {
+            assert_eq!(StateWatchQuery::parse(query), None, "{query}");
+        }
     }
 
     #[test]

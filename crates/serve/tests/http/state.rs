@@ -80,6 +80,8 @@ fn errors_name_the_unknown_item() {
     answer.check_error(404, r#"unknown key "x y""#);
     get(&server, "/state/adds").check_error(404, r#"unknown flow "adds""#);
     get(&server, "/state/ads/counts").check_error(404, "/state/<flow> lists its elements");
+    let answer = get(&server, "/state/ads/campaign_counts?watch");
+    answer.check_error(409, "the flow takes no checkpoints");
     get(&server, "/states").check_error(404, "no page at \"/states\"");
     get(&server, "/api/v2/overview").check_error(404, "/api/v1/overview");
 }

@@ -10,6 +10,7 @@ use super::*;
 use crate::sinks::sink::Sink;
 use crate::state::changelog_reader::RestoreChange;
 use crate::state::logged::WriteChanges;
+use crate::state::watched::ShownChange;
 
 const TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -46,6 +47,14 @@ impl LoggedState for OneChange {
 
     fn has(&self, _: &[u8]) -> Result<bool, BoxError> {
         Ok(true)
+    }
+
+    fn has_plain_keys(&self) -> bool {
+        true
+    }
+
+    fn show(&self, _: &[u8], _: Option<&[u8]>) -> Result<ShownChange, BoxError> {
+        Err("it has no readers".into())
     }
 
     fn check_sample(&self, _: &[u8], _: &[u8]) -> Result<(), BoxError> {
@@ -120,7 +129,7 @@ fn a_commit_does_not_wait_for_a_push_or_for_room() {
     let (asked, asks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
     let element = Arc::new(LoggedElement::new("counts", Arc::<OneChange>::default()));
-    element.open(Box::new(Told { asked, answers }));
+    element.open(Box::new(Told { asked, answers }), None);
     let wakes = Arc::new(Wakes::default());
     let commit_waker = Waker::from(Arc::clone(&wakes));
     let commit = || element.commit(1, &commit_waker).ok();
@@ -155,7 +164,7 @@ fn a_flow_that_ends_early_ends_its_wait_for_room() {
     let (asked, asks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
     let element = Arc::new(LoggedElement::new("counts", Arc::<OneChange>::default()));
-    element.open(Box::new(Told { asked, answers }));
+    element.open(Box::new(Told { asked, answers }), None);
     let bell = Arc::new(WriterBell::default());
     let write = element.cut_changes(2);
     answer.send(0).unwrap();
@@ -180,7 +189,7 @@ fn few_changes_of_large_values_make_an_early_checkpoint_due() {
         changed_keys: 300,
     };
     let element = Arc::new(LoggedElement::new("counts", Arc::new(state)));
-    element.open(Box::new(Told { asked, answers }));
+    element.open(Box::new(Told { asked, answers }), None);
     // The size of values is unknown before the first checkpoint.
     assert!(!element.has_many_changes());
     answer.send(1).unwrap();

@@ -1,4 +1,4 @@
-//! Watches of keys, as server-sent events.
+//! Watches of keys and of state, as server-sent events.
 //!
 //! A task for each watch takes its events and puts them into a short queue, from which the connection sends them. It holds no
 //! thread while it waits.
@@ -15,16 +15,17 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::body::Frame;
-use millstream_base::{Credentials, KeyRange, WatchPositions};
+use millstream_base::{Credentials, KeyEvent, WatchFrom, WatchPositions};
 use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, interval_at, timeout, timeout_at};
 
-use super::{Entry, shown_value, text};
 use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
 use crate::gate::{Admission, Visited, Visitor};
-use crate::keyed::{KeyEvent, KeyWatch, KeyedStreams, WatchFrom};
+use crate::keyed::KeyWatch;
+use crate::kv::{Entry, shown_value, text};
 use crate::memory::Memory;
 use crate::watches::{Endless, WATCHES_MAX, Watches};
 
@@ -62,17 +63,17 @@ const UNBUFFERED: (HeaderName, HeaderValue) = (
     HeaderValue::from_static("no"),
 );
 
-/// The right of a visitor to read a stream, which rules may take away.
+/// The right of a visitor to read, which rules may take away.
 pub struct Reader {
     pub visitor: Arc<dyn Visitor>,
-    pub stream: String,
+    pub visited: Visited,
     pub credentials: Option<Credentials>,
 }
 
 impl Reader {
     async fn is_allowed(&self) -> bool {
-        let read = Visited::Read(self.stream.clone());
-        let admitted = Arc::clone(&self.visitor).admit(read, self.credentials.clone());
+        let visited = self.visited.clone();
+        let admitted = Arc::clone(&self.visitor).admit(visited, self.credentials.clone());
         admitted.await == Admission::Allowed
     }
 }
@@ -88,18 +89,61 @@ pub enum Asked {
     After(String),
 }
 
-/// Answers with the changes of a range of keys.
-pub async fn changes(
-    streams: Arc<dyn KeyedStreams>,
+/// A watch. Where it would miss a change, it says so and makes a snapshot.
+pub trait Watched: Send {
+    /// Waits for the next event. If the future is dropped, no event is lost.
+    ///
+    /// # Errors
+    /// The reason why the watch has ended.
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Seen, String>> + Send + '_>>;
+
+    /// Returns the position behind the last event; of no use within a snapshot.
+    fn positions(&self) -> WatchPositions;
+
+    /// Returns whether a snapshot has begun and not ended.
+    fn is_in_snapshot(&self) -> bool;
+}
+
+/// An event of a watch.
+pub enum Seen {
+    Key(KeyEvent),
+    /// A change of one of the entries of a key, which the object names.
+    Entry(KeyEvent, Box<RawValue>),
+    /// How far the flow was at a checkpoint whose changes were all seen: an object.
+    Progress(String),
+}
+
+impl Watched for Box<dyn KeyWatch> {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Seen, String>> + Send + '_>> {
+        Box::pin(async {
+            let event = (**self).next().await;
+            event.map(Seen::Key).map_err(|error| error.to_string())
+        })
+    }
+
+    fn positions(&self) -> WatchPositions {
+        (**self).positions()
+    }
+
+    fn is_in_snapshot(&self) -> bool {
+        (**self).is_in_snapshot()
+    }
+}
+
+/// Takes a place for a watch, if one is free.
+pub fn place(watches: &Watches) -> Result<OwnedSemaphorePermit, RequestError> {
+    watches
+        .take()
+        .ok_or(RequestError::TooManyWatches(WATCHES_MAX))
+}
+
+/// Answers with the events of a watch.
+pub fn answer(
+    watch: impl Watched + 'static,
     watches: &Watches,
     time: Arc<ConnectionTime>,
-    (reader, range, asked): (Reader, KeyRange, Asked),
-    headers: &HeaderMap,
+    (reader, place): (Reader, OwnedSemaphorePermit),
 ) -> Result<Response, RequestError> {
-    let place = watches.take();
-    let place = place.ok_or(RequestError::TooManyWatches(WATCHES_MAX))?;
-    let from = from(asked, headers)?;
-    let watch = streams.watch(&reader.stream, range, from).await?;
     if watch.positions().partitions.len() > PARTITIONS_MAX {
         return Err(RequestError::WatchedPartitions(PARTITIONS_MAX));
     }
@@ -114,7 +158,7 @@ pub async fn changes(
 
 /// Starts the task of a watch. Returns the body that it fills.
 fn begin(
-    mut watch: Box<dyn KeyWatch>,
+    mut watch: impl Watched + 'static,
     watches: &Watches,
     reader: Reader,
     time: Arc<ConnectionTime>,
@@ -133,7 +177,7 @@ fn begin(
     let mut stopping = watches.stopping();
     tokio::spawn(async move {
         let reason = tokio::select! {
-            reason = task.run(&mut *watch) => reason,
+            reason = task.run(&mut watch) => reason,
             _ = stopping.changed() => "the server stops",
         };
         task.end(reason);
@@ -141,7 +185,8 @@ fn begin(
     Events { receiver, last }
 }
 
-fn from(asked: Asked, headers: &HeaderMap) -> Result<WatchFrom, RequestError> {
+/// Returns where a watch begins: behind the last event that its client has seen, if it names one.
+pub fn from(asked: Asked, headers: &HeaderMap) -> Result<WatchFrom, RequestError> {
     let id = headers.get(LAST_EVENT_ID).map(HeaderValue::to_str);
     let text = match (id, asked) {
         // Events that the client has read since count.
@@ -172,7 +217,7 @@ struct Task {
 
 impl Task {
     /// Sends events until the watch must end. Returns the reason.
-    async fn run(&self, watch: &mut dyn KeyWatch) -> &'static str {
+    async fn run(&self, watch: &mut impl Watched) -> &'static str {
         let end = Instant::now() + WATCH_TIME_MAX;
         match timeout_at(end, self.send_all(watch)).await {
             Ok(reason) => reason,
@@ -180,7 +225,7 @@ impl Task {
         }
     }
 
-    async fn send_all(&self, watch: &mut dyn KeyWatch) -> &'static str {
+    async fn send_all(&self, watch: &mut impl Watched) -> &'static str {
         let mut id = (!watch.is_in_snapshot()).then(|| watch.positions().to_string());
         // With an id at once, a client that comes back before the first event misses none.
         if id.is_some() && !self.send(id_frame(id.as_deref())).await {
@@ -198,7 +243,7 @@ impl Task {
             };
             let frame = match next {
                 None if !self.reader.is_allowed().await => {
-                    return "the user may no longer read the stream";
+                    return "the user may no longer read this";
                 }
                 None if watch.is_in_snapshot() => Bytes::from_static(b":\n\n"),
                 None => {
@@ -218,7 +263,7 @@ impl Task {
                     }
                 }
                 Some(Err(error)) => {
-                    self.put_last(&error.to_string());
+                    self.put_last(&error);
                     return "";
                 }
             };
@@ -229,7 +274,7 @@ impl Task {
     }
 
     /// Returns the frame of an event, which holds its memory; `None` if none comes free for too long.
-    async fn frame_in_memory(&self, event: &KeyEvent, id: Option<&str>) -> Option<Bytes> {
+    async fn frame_in_memory(&self, event: &Seen, id: Option<&str>) -> Option<Bytes> {
         let bytes = frame_bytes_max(event) + id.map_or(0, str::len);
         if bytes <= SMALL_BYTES_MAX {
             return Some(frame_of(event, id));
@@ -260,7 +305,7 @@ impl Task {
     }
 
     fn put_last(&self, reason: &str) {
-        let frame = event("end", None, &json!({ "reason": reason }).to_string());
+        let frame = frame("end", None, &json!({ "reason": reason }).to_string());
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(frame);
     }
 }
@@ -297,7 +342,12 @@ impl HttpBody for Events {
 }
 
 /// Returns the most bytes that the frame of an event can have, without its id.
-fn frame_bytes_max(event: &KeyEvent) -> usize {
+fn frame_bytes_max(seen: &Seen) -> usize {
+    let (event, entry) = match seen {
+        Seen::Key(event) => (event, 0),
+        Seen::Entry(event, entry) => (event, entry.get().len()),
+        Seen::Progress(progress) => return EVENT_FIELDS_BYTES + progress.len(),
+    };
     let KeyEvent::Change { key, value, .. } = event else {
         return EVENT_FIELDS_BYTES;
     };
@@ -311,17 +361,22 @@ fn frame_bytes_max(event: &KeyEvent) -> usize {
         let text: usize = bytes.iter().map(escaped).sum();
         text.max(4 * bytes.len().div_ceil(3))
     };
-    EVENT_FIELDS_BYTES + of(key) + value.as_deref().map_or(0, of)
+    EVENT_FIELDS_BYTES + entry + of(key) + value.as_deref().map_or(0, of)
 }
 
-fn frame_of(seen: &KeyEvent, id: Option<&str>) -> Bytes {
-    match seen {
+fn frame_of(seen: &Seen, id: Option<&str>) -> Bytes {
+    let (event, name) = match seen {
+        Seen::Key(event) => (event, None),
+        Seen::Entry(event, name) => (event, Some(&**name)),
+        Seen::Progress(progress) => return frame("progress", id, progress),
+    };
+    match event {
         KeyEvent::ChangesLost { why } => {
             let reason = json!({ "reason": why }).to_string();
-            event("reset", Some(OF_SNAPSHOT), &reason)
+            frame("reset", Some(OF_SNAPSHOT), &reason)
         }
-        KeyEvent::SnapshotBegins => event("snapshot", Some(OF_SNAPSHOT), "{}"),
-        KeyEvent::SnapshotEnds => event("current", id, "{}"),
+        KeyEvent::SnapshotBegins => frame("snapshot", Some(OF_SNAPSHOT), "{}"),
+        KeyEvent::SnapshotEnds => frame("current", id, "{}"),
         KeyEvent::Change {
             key,
             version,
@@ -338,6 +393,7 @@ fn frame_of(seen: &KeyEvent, id: Option<&str>) -> Bytes {
                 secondary_base64: None,
                 key,
                 key_base64,
+                entry: name,
                 partition: version.partition,
                 version: version.version,
                 timestamp: *timestamp,
@@ -347,7 +403,7 @@ fn frame_of(seen: &KeyEvent, id: Option<&str>) -> Bytes {
                 deleted: value.is_none(),
             };
             let entry = serde_json::to_string(&entry);
-            event("change", id, &entry.unwrap_or_default())
+            frame("change", id, &entry.unwrap_or_default())
         }
     }
 }
@@ -358,7 +414,7 @@ fn id_frame(id: Option<&str>) -> Bytes {
 }
 
 /// Returns an event. The data of a value may have line breaks, which are spaces in JSON.
-fn event(name: &str, id: Option<&str>, data: &str) -> Bytes {
+fn frame(name: &str, id: Option<&str>, data: &str) -> Bytes {
     let mut frame = format!("event: {name}\n");
     if let Some(id) = id {
         frame.push_str("id: ");
@@ -383,10 +439,10 @@ mod tests {
 
     use super::*;
     use crate::gate::Open;
-    use crate::keyed::{KeyedError, KeyedVersion};
+    use millstream_base::KeyedVersion;
 
-    fn change_of(key: &[u8], value: Option<&[u8]>) -> KeyEvent {
-        KeyEvent::Change {
+    fn change_of(key: &[u8], value: Option<&[u8]>) -> Seen {
+        Seen::Key(KeyEvent::Change {
             key: Bytes::copy_from_slice(key),
             version: KeyedVersion {
                 partition: 1,
@@ -395,7 +451,7 @@ mod tests {
             timestamp: Timestamp(5),
             value: value.map(Bytes::copy_from_slice),
             expires_at: value.map(|_| Timestamp(9)),
-        }
+        })
     }
 
     #[track_caller]
@@ -432,7 +488,7 @@ mod tests {
             Some(b"two\nlines"),
             &format!("data: {{\"key\":\"k\",{rest},\"value\":\"two\\nlines\",\"expires_at\":9}}"),
         );
-        let begins = frame_of(&KeyEvent::SnapshotBegins, None);
+        let begins = frame_of(&Seen::Key(KeyEvent::SnapshotBegins), None);
         assert_eq!(begins, "event: snapshot\nid: snapshot\ndata: {}\n\n");
     }
 
@@ -466,10 +522,8 @@ mod tests {
         change: Option<Bytes>,
     }
 
-    impl KeyWatch for Steady {
-        fn next(
-            &mut self,
-        ) -> Pin<Box<dyn Future<Output = Result<KeyEvent, KeyedError>> + Send + '_>> {
+    impl Watched for Steady {
+        fn next(&mut self) -> Pin<Box<dyn Future<Output = Result<Seen, String>> + Send + '_>> {
             match &self.change {
                 Some(value) => Box::pin(ready(Ok(change_of(b"k", Some(&value[..]))))),
                 None => Box::pin(std::future::pending()),
@@ -500,10 +554,10 @@ mod tests {
         watches: &Watches,
     ) -> (Events, Arc<ConnectionTime>) {
         let time = Arc::new(ConnectionTime::new(Duration::from_secs(60)));
-        let watch = Box::new(Steady { change });
+        let watch = Steady { change };
         let reader = Reader {
             visitor,
-            stream: "t".to_owned(),
+            visited: Visited::Node,
             credentials: None,
         };
         let place = watches.take().unwrap();
