@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use millstream_flow::serving::{CallError, whole_seconds};
-use millstream_flow::{AskError, NotWatched};
+use millstream_flow::{AskError, NotWatched, SearchError};
 use serde_json::json;
 
 use crate::bounds::{ENTRIES_MAX, KEYS_MAX};
@@ -97,7 +97,8 @@ pub enum RequestError {
     Path(#[from] PathRejection),
     #[error(
         "the query {0:?} is refused: it may be keys=<key>, up to {KEYS_MAX} times, or prefix=<text>, or from=<key> and to=<key>, \
-         with limit=<n>, a number from 1 to {ENTRIES_MAX}; and committed and rank=<n>; each but keys once, and percent-encoded UTF-8"
+         with limit=<n>, a number from 1 to {ENTRIES_MAX}; with these by=<element>; in place of keys, limit and by top=<n>, a number \
+         as for limit, with of=<field>; and committed and rank=<n>; each but keys once, and percent-encoded UTF-8"
     )]
     StateQuery(String),
     #[error("the query {0:?} is refused: for one key it may be committed and rank=<n>")]
@@ -144,6 +145,38 @@ pub enum RequestError {
         "several ranks have a share of the key {key:?} of the element {element:?}: add rank=<n> to read the share of one"
     )]
     Shares { element: String, key: String },
+    #[error(
+        "each rank may have a share of every key of the element {element:?}, so the greatest of all are unknown: add rank=<n> to \
+         search the shares of one"
+    )]
+    SharesTop { element: String },
+    #[error(
+        "no value of the element {element:?} has a number there, which top compares: {misfit}; name a field that is a number by \
+         of=<field>, or of=<field>/<field> within another"
+    )]
+    Numbers { element: String, misfit: String },
+    #[error("the element {element:?} has no answer to top: {error}")]
+    Search { element: String, error: SearchError },
+    #[error("unknown element {element:?} in by: the flow {flow:?} has the elements {}", .known.join(", "))]
+    UnknownBy {
+        flow: String,
+        element: String,
+        known: Vec<String>,
+    },
+    #[error(
+        "the values of the element {by:?} are no keys of the element {element:?}: the value of {key:?} is {value}; they must be keys, or \
+         lists of keys"
+    )]
+    KeysBy {
+        by: String,
+        element: String,
+        key: String,
+        value: String,
+    },
+    #[error(
+        "the values of the element {by:?} name more than {ENTRIES_MAX} keys: ask for fewer of them by keys or limit"
+    )]
+    ManyKeysBy { by: String },
     #[error("{0}: try again later")]
     Rank(#[from] AskError),
     #[error("the ranks of the flow complete checkpoints faster than they can be read: try again")]
@@ -301,6 +334,7 @@ impl RequestError {
             | RequestError::UnknownFlow(_)
             | RequestError::UnknownServingFlow { .. }
             | RequestError::UnknownElement { .. }
+            | RequestError::UnknownBy { .. }
             | RequestError::UnknownKey { .. }
             | RequestError::UnknownRank { .. }
             | RequestError::AbsentKey { .. }
@@ -314,6 +348,9 @@ impl RequestError {
             | RequestError::RankQuery(_)
             | RequestError::KeyType { .. }
             | RequestError::Prefix { .. }
+            | RequestError::Numbers { .. }
+            | RequestError::KeysBy { .. }
+            | RequestError::ManyKeysBy { .. }
             | RequestError::StreamName(_)
             | RequestError::KeysQuery(_)
             | RequestError::FindQuery(_)
@@ -333,6 +370,11 @@ impl RequestError {
             | RequestError::NotWatched { .. }
             | RequestError::Unordered { .. }
             | RequestError::Shares { .. }
+            | RequestError::SharesTop { .. }
+            | RequestError::Search {
+                error: SearchError::ManyKeys,
+                ..
+            }
             | RequestError::Keyed(KeyedError::NotKeyed(_) | KeyedError::NotChangeable(_)) => {
                 StatusCode::CONFLICT
             }
@@ -348,6 +390,10 @@ impl RequestError {
             | RequestError::Busy
             | RequestError::TooManyWatches(_)
             | RequestError::Checkpoints
+            | RequestError::Search {
+                error: SearchError::Slow | SearchError::Checkpoints,
+                ..
+            }
             | RequestError::Rank(
                 AskError::Busy { .. } | AskError::Silent { .. } | AskError::Ended(_),
             )

@@ -20,6 +20,8 @@
 //! | `/state/<flow>/<element>?prefix=<text>&limit=<n>` | up to `n` entries (100, at most 10,000), in the order of their keys |
 //! | `/state/<flow>/<element>?from=<key>&to=<key>&limit=<n>` | the same from one key on and before another |
 //! | `/state/<flow>/<element>/<key>?watch`, `/state/<flow>/<element>?prefix=<text>&watch`, `…?from=<key>&to=<key>&watch` | the committed changes of one key or of some as they come, as server-sent events, see below |
+//! | `/state/<flow>/<element>?top=<n>&of=<field>` | the `n` entries with the greatest numbers, see below |
+//! | `/state/<flow>/<element>?by=<element>&keys=<key>` | the entries whose keys are values of another element, see below |
 //! | `/kv/<stream>/<key>` | the newest value of a key of a keyed stream, as it is stored: [`Content::keyed`]. PUT stores the body as the new value, DELETE removes the value, and PATCH adds the number in the body |
 //! | `/kv/<stream>/<key>?watch`, `/kv/<stream>?prefix=<text>&from=<key>&to=<key>&watch` | the changes of the key or of the range as they are committed, as server-sent events, see below |
 //! | `/q/<flow>/…` | the response of a serving flow to any request but CONNECT and TRACE: [`Content::requests`], see below |
@@ -41,7 +43,16 @@
 //! within 5 seconds, the answer is 503. The entries of an element with a
 //! value for each key are in the order of the [canonical bytes](millstream_base::key) of the keys: numbers by size, texts by
 //! their bytes. Prefixes are for keys that are strings. Other elements take `limit` and `keys` alone, and sort the entries of an answer by
-//! the text of the key. Each answer has headers:
+//! the text of the key.
+//!
+//! `top` compares the numbers at `of`, a field of the values or the path to one (`total/price`), by default the values themselves;
+//! of windows the `value`, and of [`Tops`](millstream_flow::Tops) the highest score. `n` is at most 10,000, and `prefix`, `from` and `to` may
+//! bound the keys. Entries without a number there are left out; if no entry has one, the answer is 400.
+//!
+//! With `by=<element>`, `keys` or a range are of that element, and its values are keys, or lists of keys, of the element in the path, whose
+//! entries are the answer: `[{"by": <secondary key>, "key": …, "value": …}, …]`.
+//!
+//! Each answer has headers:
 //!
 //! | header | content |
 //! |---|---|

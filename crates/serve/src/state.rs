@@ -4,6 +4,7 @@ mod element;
 mod headers;
 mod listing;
 mod query;
+mod secondary;
 mod watch;
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 
 use self::element::{Element, Found};
 pub use self::listing::{elements, flows};
-use self::query::{StateQuery, Wanted};
+use self::query::StateQuery;
 use self::watch::WatchedKeys;
 use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
@@ -45,9 +46,12 @@ pub async fn entries(
     let query = StateQuery::parse(uri.query().unwrap_or_default())?;
     read_state(shown, move |Shown { content, .. }| {
         let element = Element::find(&*content, flow, element, &query)?;
-        let list = match query.wanted {
-            Wanted::Keys(keys) => element.values(keys)?,
-            Wanted::Range(range, limit) => element.range(&range, limit)?,
+        let list = match &query.by {
+            Some(by) => {
+                let by = secondary::find(&*content, &element, by, &query)?;
+                secondary::list(&element, &by, &query.wanted)?
+            }
+            None => element.list(&query.wanted)?,
         };
         let mut headers = element.headers(list.found)?;
         headers::next(&mut headers, list.next.as_deref());

@@ -10,6 +10,7 @@ use crate::run::running::Running;
 use crate::run::state_request::{Progress, StateAnswer, StateRequest};
 use crate::run::workers::Workers;
 use crate::stage::user_code::catch;
+use crate::state::greatest;
 use crate::state::ordered::{OrderedState, ReadLevel, StateValue};
 use crate::state::partial::StateReader;
 use crate::topology::watermark::watermark_of;
@@ -133,6 +134,15 @@ fn answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, BoxE
             let keys = state.keys(*limit);
             state.is_whole()?;
             StateAnswer::Keys(keys)
+        }
+        StateRequest::Greatest {
+            element: name,
+            query,
+        } => {
+            let state = &**element(name)?;
+            let found = greatest::search(state, query, &*workers.clock);
+            state.is_whole()?;
+            StateAnswer::Greatest(found)
         }
         StateRequest::Progress { checkpoint } => {
             StateAnswer::Progress(progress(workers, *checkpoint))

@@ -4,6 +4,7 @@ use millstream_base::{KeyRange, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::sources::positions::Position;
+use crate::state::greatest::{GreatestEntries, GreatestQuery, SearchError};
 use crate::state::ordered::{ReadLevel, StatePage, StateValue};
 
 /// A reader's request to one rank.
@@ -36,6 +37,13 @@ pub enum StateRequest {
         /// The most keys.
         limit: usize,
     },
+    /// The entries of a state element with the greatest numbers.
+    Greatest {
+        /// The element.
+        element: String,
+        /// The search.
+        query: GreatestQuery,
+    },
     /// The progress of the rank now, or at one of the last checkpoints.
     Progress {
         /// The checkpoint's number; `None` for now.
@@ -52,6 +60,8 @@ pub enum StateAnswer {
     Range(StatePage),
     /// The texts of the keys.
     Keys(Vec<String>),
+    /// The entries with the greatest numbers.
+    Greatest(Result<GreatestEntries, SearchError>),
     /// The progress.
     Progress(Progress),
 }

@@ -9,6 +9,7 @@ pub mod collected;
 pub mod counters;
 pub mod element;
 pub mod element_tuples;
+pub mod greatest;
 pub mod json_text;
 pub mod key_ref;
 pub mod late;

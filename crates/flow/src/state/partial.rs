@@ -40,6 +40,17 @@ pub trait StateReader: Send + Sync {
         None
     }
 
+    /// Returns the place of the number by which values are compared for the greatest ones, as a JSON pointer: the value
+    /// itself by default.
+    fn compared(&self) -> &'static str {
+        ""
+    }
+
+    /// Whether one rank has each key with its whole value. Otherwise each rank may have a share of it.
+    fn has_owners(&self) -> bool {
+        self.ordered().is_some()
+    }
+
     /// Whether all values are in memory: in a flow that has resumed, they may still be read. Until then
     /// [`get`](Self::get) may have to read a value, and [`keys`](Self::keys) waits.
     ///

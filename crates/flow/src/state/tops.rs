@@ -38,7 +38,8 @@ impl<S: Value + PartialOrd + Sync> Score for S {}
 impl<K: Key, S: Score, T: Value + PartialEq> Tops<K, S, T> {
     pub(crate) fn new(count: usize, place: &Place) -> Self {
         Tops {
-            values: Values::new(Layout::of_keys("tops"), place),
+            // The score of the first pair.
+            values: Values::new(Layout::of_keys("tops").compared_by("/0/0"), place),
             count,
         }
     }

@@ -104,6 +104,8 @@ pub struct Place {
 pub struct Layout<K> {
     /// The kind, such as `values`.
     pub kind: &'static str,
+    /// As [`StateReader::compared`].
+    compared: &'static str,
     /// Whether values may be read while the flow runs.
     is_lazy: bool,
     /// Whether readers see the values as they are, not sums over replicas.
@@ -117,11 +119,17 @@ impl<K: Key> Layout<K> {
     pub const fn of_keys(kind: &'static str) -> Self {
         Layout {
             kind,
+            compared: "",
             is_lazy: true,
             is_whole: true,
             owner_of: |owners, key| Ok(owners.of(key)?),
             owner_of_bytes: |owners, bytes| Ok(owners.of_bytes(bytes)),
         }
+    }
+
+    /// The same, with values that are compared by a number in them.
+    pub fn compared_by(self, compared: &'static str) -> Self {
+        Layout { compared, ..self }
     }
 }
 
@@ -130,6 +138,7 @@ impl<K: Key, F: Key> Layout<(K, F)> {
     pub const fn of_entries(kind: &'static str) -> Self {
         Layout {
             kind,
+            compared: "",
             is_lazy: false,
             is_whole: true,
             owner_of: |owners, (key, _)| Ok(owners.of(key)?),
@@ -146,6 +155,7 @@ impl<D: Key, K: Key, T: Key> Layout<(D, i64, K, T)> {
     pub const fn of_timers(kind: &'static str) -> Self {
         Layout {
             kind,
+            compared: "",
             is_lazy: false,
             is_whole: true,
             owner_of: |owners, (_, _, key, _)| Ok(owners.of(key)?),
@@ -162,6 +172,7 @@ impl<F: Key> Layout<(u32, F)> {
     pub const fn of_replicas(kind: &'static str) -> Self {
         Layout {
             kind,
+            compared: "",
             is_lazy: false,
             is_whole: false,
             owner_of: |owners, (replica, _)| Ok(owners.of_replica(*replica)),
@@ -339,6 +350,10 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
 
     fn ordered(&self) -> Option<&dyn OrderedState> {
         Some(self)
+    }
+
+    fn compared(&self) -> &'static str {
+        self.shared.layout.compared
     }
 
     fn size(&self) -> StateSize {

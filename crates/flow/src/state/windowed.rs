@@ -166,6 +166,14 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
         keys
     }
 
+    fn compared(&self) -> &'static str {
+        "/value"
+    }
+
+    fn has_owners(&self) -> bool {
+        true
+    }
+
     fn late_events(&self) -> Option<u64> {
         Some(self.late_events())
     }

@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use axum::http::HeaderMap;
 use millstream_base::KeyRange;
 use millstream_flow::{
-    AskError, Asked, OrderedState, Progress, ReadLevel, Running, StateAnswer, StateEntry,
+    AskError, Asked, Greatest, GreatestQuery, OrderedState, Progress, ReadLevel, Running, StateAnswer, StateEntry,
     StateReader, StateRequest, StateValue,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use super::headers;
-use super::query::{Range, StateQuery};
+use super::query::{Range, StateQuery, Top, Wanted};
 use super::watch::FoundKeys;
 use crate::Content;
 use crate::error::RequestError;
 use crate::shown::running;
 
 /// How often a list of committed values is read again if ranks had different complete checkpoints, and the time between.
-const READS_MAX: usize = 20;
-const READ_AGAIN_AFTER: Duration = Duration::from_millis(5);
+pub(super) const READS_MAX: usize = 20;
+pub(super) const READ_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// How long other ranks may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ pub struct Element {
 #[derive(Clone, Copy)]
 pub struct Found {
     is_committed: bool,
-    checkpoint: Option<u64>,
+    pub(super) checkpoint: Option<u64>,
 }
 
 /// Some entries of an element.
@@ -58,8 +58,18 @@ pub struct List {
 
 #[derive(Serialize)]
 pub struct Entry {
-    key: String,
-    value: Value,
+    /// The secondary key that the entry was found by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    pub key: String,
+    pub value: Value,
+}
+
+impl From<StateEntry> for Entry {
+    fn from(StateEntry { key, value, .. }: StateEntry) -> Entry {
+        let by = None;
+        Entry { by, key, value }
+    }
 }
 
 impl Element {
@@ -110,15 +120,25 @@ impl Element {
         Ok(self.all_values(&[key.to_owned()])?.remove(0))
     }
 
+    /// Reads the entries that a query wants.
+    pub fn list(&self, wanted: &Wanted) -> Result<List, RequestError> {
+        match wanted {
+            Wanted::Keys(keys) => self.values(keys.clone()),
+            Wanted::Range(range, limit) => self.range(range, *limit),
+            Wanted::Greatest(range, top) => self.greatest(range, top),
+        }
+    }
+
     /// Reads some keys.
-    pub fn values(&self, keys: Vec<String>) -> Result<List, RequestError> {
+    fn values(&self, keys: Vec<String>) -> Result<List, RequestError> {
         let values = self.all_values(&keys)?;
         // A key without an owner has no value, and so no checkpoint to agree on.
         let found = values.iter().flatten().map(|value| Found::of(Some(value)));
         let found = Found::all(found);
         let entries = keys.into_iter().zip(values).filter_map(|(key, value)| {
             let value = value?.value?;
-            Some(Entry { key, value })
+            let by = None;
+            Some(Entry { by, key, value })
         });
         Ok(List {
             entries: entries.collect(),
@@ -128,18 +148,14 @@ impl Element {
     }
 
     /// Reads up to `limit` keys of a range.
-    pub fn range(&self, range: &Range, limit: usize) -> Result<List, RequestError> {
-        let Some(state) = self.state.ordered() else {
-            return match range {
-                Range::All => self.unordered_list(limit),
-                _ => Err(RequestError::Unordered {
-                    element: self.name.clone(),
-                }),
-            };
-        };
+    fn range(&self, range: &Range, limit: usize) -> Result<List, RequestError> {
+        let range = self.key_range(range)?;
+        if self.state.ordered().is_none() {
+            return self.unordered_list(limit);
+        }
         let request = StateRequest::Range {
             element: self.name.clone(),
-            range: self.key_range(range, state)?,
+            range,
             limit,
             level: self.level,
         };
@@ -163,10 +179,55 @@ impl Element {
         let next = entries.last().filter(|_| has_more);
         Ok(List {
             next: next.map(|last| last.key.clone()),
-            entries: entries
-                .into_iter()
-                .map(|StateEntry { key, value, .. }| Entry { key, value })
-                .collect(),
+            entries: entries.into_iter().map(Entry::from).collect(),
+            found: Found::all(found.into_iter()),
+        })
+    }
+
+    /// Reads the entries of a range with the greatest numbers.
+    fn greatest(&self, range: &Range, top: &Top) -> Result<List, RequestError> {
+        if self.here.len() + self.away.len() > 1 && !self.state.has_owners() {
+            return Err(RequestError::SharesTop {
+                element: self.name.clone(),
+            });
+        }
+        let pointer = top.pointer.as_deref().unwrap_or(self.state.compared());
+        let answers = self.agreed(&StateRequest::Greatest {
+            element: self.name.clone(),
+            query: GreatestQuery {
+                count: top.count,
+                pointer: pointer.to_owned(),
+                range: self.key_range(range)?,
+                level: self.level,
+            },
+        })?;
+        let mut greatest = Greatest::new(top.count, pointer);
+        let (mut misfit, mut found) = (None, Vec::new());
+        for answer in answers {
+            let StateAnswer::Greatest(answer) = answer else {
+                continue;
+            };
+            let of_rank = answer.map_err(|error| RequestError::Search {
+                element: self.name.clone(),
+                error,
+            })?;
+            of_rank.entries.into_iter().for_each(|it| greatest.add(it));
+            misfit = misfit.or(of_rank.misfit);
+            found.push(Found {
+                is_committed: of_rank.is_committed,
+                checkpoint: of_rank.checkpoint,
+            });
+        }
+        let (entries, _) = greatest.finish();
+        if let Some(misfit) = misfit.filter(|_| entries.is_empty()) {
+            return Err(RequestError::Numbers {
+                element: self.name.clone(),
+                misfit,
+            });
+        }
+        Ok(List {
+            entries: entries.into_iter().map(Entry::from).collect(),
+            next: None,
             found: Found::all(found.into_iter()),
         })
     }
@@ -182,7 +243,7 @@ impl Element {
         let ordered = self.state.ordered().filter(|_| watched.has_plain_keys());
         let (range, key) = match (ordered, range, key) {
             (Some(state), _, Some(key)) => (KeyRange::key(self.key_bytes(&key, state)?), None),
-            (Some(state), range, None) => (self.key_range(&range, state)?, None),
+            (Some(state), range, None) => (self.key_range(&range)?, None),
             (None, Range::All, key) => (KeyRange::all(), key),
             (None, ..) => {
                 return Err(RequestError::Unordered { element: self.name });
@@ -231,7 +292,10 @@ impl Element {
     }
 
     /// Returns the values that the ranks have for each key.
-    fn all_values(&self, keys: &[String]) -> Result<Vec<Option<StateValue>>, RequestError> {
+    pub(super) fn all_values(
+        &self,
+        keys: &[String],
+    ) -> Result<Vec<Option<StateValue>>, RequestError> {
         let answers = self.agreed(&StateRequest::Values {
             element: self.name.clone(),
             keys: keys.to_vec(),
@@ -286,12 +350,22 @@ impl Element {
         self.values(keys.into_iter().take(limit).collect())
     }
 
-    fn key_range(&self, range: &Range, state: &dyn OrderedState) -> Result<KeyRange, RequestError> {
-        let bytes = |key: &String| self.key_bytes(key, state);
+    /// Returns whether a text is a key of the element's type, as far as that is known.
+    pub fn may_have(&self, key: &str) -> bool {
+        let encoded = self.state.ordered().map(|state| state.encode(key));
+        encoded.is_none_or(|encoded| encoded.is_some())
+    }
+
+    fn key_range(&self, range: &Range) -> Result<KeyRange, RequestError> {
+        let unordered = || RequestError::Unordered {
+            element: self.name.clone(),
+        };
+        let state = || self.state.ordered().ok_or_else(unordered);
+        let bytes = |key: &String| self.key_bytes(key, state()?);
         match range {
             Range::All => Ok(KeyRange::all()),
             // The bytes of a string are its text, and those of no other key.
-            Range::Prefix(prefix) => match state.encode(prefix) {
+            Range::Prefix(prefix) => match state()?.encode(prefix) {
                 Some(bytes) if bytes == prefix.as_bytes() => Ok(KeyRange::prefix(bytes)),
                 _ => Err(RequestError::Prefix {
                     element: self.name.clone(),
@@ -314,11 +388,15 @@ impl Element {
 
     /// Asks until all that the ranks answer is of one checkpoint.
     fn agreed(&self, request: &StateRequest) -> Result<Vec<StateAnswer>, RequestError> {
+        let until = Instant::now() + ANSWER_TIME_MAX;
         for _ in 0..READS_MAX {
             let answers = self.ask_all(request)?;
             let checkpoints: BTreeSet<_> = answers.iter().flat_map(checkpoints).collect();
             if checkpoints.len() <= 1 {
                 return Ok(answers);
+            }
+            if Instant::now() > until {
+                break;
             }
             thread::sleep(READ_AGAIN_AFTER);
         }
@@ -350,7 +428,10 @@ fn checkpoints(answer: &StateAnswer) -> Vec<Option<u64>> {
     match answer {
         StateAnswer::Values(values) => values.iter().flatten().map(|it| it.checkpoint).collect(),
         StateAnswer::Range(page) => vec![page.checkpoint],
-        StateAnswer::Keys(_) | StateAnswer::Progress(_) => Vec::new(),
+        StateAnswer::Greatest(Ok(found)) => vec![found.checkpoint],
+        StateAnswer::Greatest(Err(_)) | StateAnswer::Keys(_) | StateAnswer::Progress(_) => {
+            Vec::new()
+        }
     }
 }
 
@@ -365,7 +446,7 @@ impl Found {
     }
 
     /// The checkpoint of a list, whose parts are of one checkpoint.
-    fn all(parts: impl Iterator<Item = Found>) -> Found {
+    pub fn all(parts: impl Iterator<Item = Found>) -> Found {
         let both = |one: Found, other: Found| Found {
             is_committed: one.is_committed && other.is_committed,
             ..one

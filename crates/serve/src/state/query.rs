@@ -11,6 +11,8 @@ use crate::watch::Asked;
 #[derive(Debug, PartialEq, Eq)]
 pub struct StateQuery {
     pub wanted: Wanted,
+    /// The element whose values are the wanted keys; then `wanted` is of that one.
+    pub by: Option<String>,
     pub level: ReadLevel,
     /// One rank of the flow; `None` for all.
     pub rank: Option<u32>,
@@ -28,6 +30,15 @@ pub enum Wanted {
     Keys(Vec<String>),
     /// Keys of a range, and how many at most.
     Range(Range, usize),
+    /// The entries of a range with the greatest numbers.
+    Greatest(Range, Top),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Top {
+    pub count: usize,
+    /// The place of the number in a value, as a JSON pointer; `None` for that of the element's type.
+    pub pointer: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -102,6 +113,7 @@ fn parse(query: &str) -> Option<StateQuery> {
     let mut keys = Vec::new();
     let (mut prefix, mut from, mut to) = (None, None, None);
     let (mut limit, mut committed, mut rank) = (None, None, None);
+    let (mut top, mut of, mut by) = (None, None, None);
     for (name, value) in pairs(query) {
         // A form encodes a space as a plus sign.
         let value = value.replace('+', " ");
@@ -117,6 +129,9 @@ fn parse(query: &str) -> Option<StateQuery> {
             "limit" => &mut limit,
             "committed" => &mut committed,
             "rank" => &mut rank,
+            "top" => &mut top,
+            "of" => &mut of,
+            "by" => &mut by,
             _ => return None,
         };
         if field.replace(value).is_some() {
@@ -130,25 +145,37 @@ fn parse(query: &str) -> Option<StateQuery> {
     };
     let rank = rank.map(|rank| rank.parse()).transpose().ok()?;
     let has_limit = limit.is_some();
-    let limit = limit
-        .map_or(Ok(ENTRIES_DEFAULT), |limit| limit.parse())
-        .ok()?;
+    let limit = count(limit.unwrap_or(ENTRIES_DEFAULT.to_string()))?;
     let range = match (prefix, from, to) {
         (None, None, None) => Range::All,
         (Some(prefix), None, None) => Range::Prefix(prefix),
         (None, from, to) => Range::Between(from, to),
         (Some(_), ..) => return None,
     };
-    let wanted = match (keys.is_empty(), &range) {
-        (true, _) if (1..=ENTRIES_MAX).contains(&limit) => Wanted::Range(range, limit),
-        (false, Range::All) if !has_limit && keys.len() <= KEYS_MAX => Wanted::Keys(keys),
+    let wanted = match (top, keys.is_empty(), &range) {
+        (Some(top), true, _) if !has_limit && by.is_none() => {
+            let count = count(top)?;
+            let pointer = of.map(|of| format!("/{of}"));
+            Wanted::Greatest(range, Top { count, pointer })
+        }
+        (None, true, _) if of.is_none() => Wanted::Range(range, limit),
+        (None, false, Range::All) if of.is_none() && !has_limit && keys.len() <= KEYS_MAX => {
+            Wanted::Keys(keys)
+        }
         _ => return None,
     };
     Some(StateQuery {
         wanted,
+        by,
         level,
         rank,
     })
+}
+
+/// Parses a number of entries.
+fn count(text: String) -> Option<usize> {
+    let count = text.parse().ok()?;
+    (1..=ENTRIES_MAX).contains(&count).then_some(count)
 }
 
 #[cfg(test)]
@@ -173,6 +200,18 @@ mod tests {
         check("from=a&to=b", Wanted::Range(between, ENTRIES_DEFAULT));
         let behind = Range::Between(None, text("b"));
         check("to=b", Wanted::Range(behind, ENTRIES_DEFAULT));
+        let pointer = Some("/total/price".to_owned());
+        let top = Top { count: 3, pointer };
+        check("top=3&of=total%2Fprice", Wanted::Greatest(Range::All, top));
+        let top = Top {
+            count: ENTRIES_MAX,
+            pointer: None,
+        };
+        let prefix = Range::Prefix("a".to_owned());
+        check("prefix=a&top=10000", Wanted::Greatest(prefix, top));
+        let by = parse("by=names&keys=ann").unwrap();
+        assert_eq!(by.by, text("names"));
+        assert_eq!(by.wanted, Wanted::Keys(vec!["ann".to_owned()]));
     }
 
     #[test]
@@ -192,6 +231,17 @@ mod tests {
             "committed=yes",
             "committed&committed",
             "rank=-1",
+            "top=0",
+            "top=10001",
+            "top=",
+            "top=-1",
+            "top=1&limit=1",
+            "top=1&keys=a",
+            "top=1&by=names",
+            "top=1&top=1",
+            "of=price",
+            "of=price&keys=a",
+            "by=names&by=names",
             "rank=",
         ] {
             assert_eq!(parse(query), None, "{query}");

@@ -5,6 +5,7 @@ mod keys;
 mod metrics;
 mod pages;
 mod queries;
+mod reads;
 mod serving;
 mod state;
 mod support;

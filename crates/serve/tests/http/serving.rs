@@ -21,7 +21,7 @@ use crate::support::{ANSWER_TIME_MAX, Answer, get, start, start_with};
 
 /// A store of checkpoints in memory; it may be full.
 #[derive(Default)]
-struct MemoryStore(Mutex<BTreeMap<(u64, u32), Vec<u8>>>, AtomicBool);
+pub struct MemoryStore(Mutex<BTreeMap<(u64, u32), Vec<u8>>>, AtomicBool);
 
 impl Checkpoints for MemoryStore {
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
@@ -56,7 +56,7 @@ impl Checkpoints for MemoryStore {
 }
 
 /// The ranks of flows.
-struct Flows(Vec<Arc<Running>>);
+pub struct Flows(pub Vec<Arc<Running>>);
 
 impl Content for Flows {
     fn flows(&self) -> Vec<Arc<Running>> {
@@ -111,7 +111,7 @@ fn count(ranks: u32, store: Option<Arc<MemoryStore>>) -> Vec<Arc<Running>> {
 }
 
 /// Runs a flow on some ranks until it has ended.
-fn on_ranks(ranks: u32, flow: impl Fn(Ranks) -> Flow + Sync) -> Vec<Arc<Running>> {
+pub fn on_ranks(ranks: u32, flow: impl Fn(Ranks) -> Flow + Sync) -> Vec<Arc<Running>> {
     let run = |ranks: Ranks| {
         let running = Arc::new(flow(ranks).run().expect("threads"));
         running.join().expect("the end");
@@ -127,7 +127,7 @@ fn on_ranks(ranks: u32, flow: impl Fn(Ranks) -> Flow + Sync) -> Vec<Arc<Running>
     })
 }
 
-fn header(answer: &Answer, name: &str) -> Option<String> {
+pub fn header(answer: &Answer, name: &str) -> Option<String> {
     let mut lines = answer.head.lines();
     let value = lines.find_map(|line| line.strip_prefix(&format!("{name}: ")));
     value.map(str::to_owned)
