@@ -98,10 +98,14 @@ pub enum RequestError {
     #[error(
         "the query {0:?} is refused: it may be keys=<key>, up to {KEYS_MAX} times, or prefix=<text>, or from=<key> and to=<key>, \
          with limit=<n>, a number from 1 to {ENTRIES_MAX}; with these by=<element>; in place of keys, limit and by top=<n>, a number \
-         as for limit, with of=<field>; and committed and rank=<n>; each but keys once, and percent-encoded UTF-8"
+         as for limit, with of=<field>; and committed, rank=<n> and at-least=<stream>/<partition>=<offset>,…; each but keys once, and \
+         percent-encoded UTF-8"
     )]
     StateQuery(String),
-    #[error("the query {0:?} is refused: for one key it may be committed and rank=<n>")]
+    #[error(
+        "the query {0:?} is refused: for one key it may be committed, rank=<n> and \
+         at-least=<stream>/<partition>=<offset>,…, each once and percent-encoded UTF-8"
+    )]
     StateKeyQuery(String),
     #[error(
         "the query {0:?} is refused: a watch of state may have watch or watch=snapshot, after=<position> beside watch, and without a \
@@ -177,6 +181,26 @@ pub enum RequestError {
         "the values of the element {by:?} name more than {ENTRIES_MAX} keys: ask for fewer of them by keys or limit"
     )]
     ManyKeysBy { by: String },
+    #[error(
+        "the flow {flow:?} takes no checkpoints, so it does not know which records have arrived in its state: leave out at-least"
+    )]
+    NoPositions { flow: String },
+    #[error(
+        "the flow does not read {wanted}, or its sources know no positions there; its last checkpoint is at {}", position(.known)
+    )]
+    UnknownPartitions { wanted: String, known: String },
+    #[error(
+        "the flow has not reached {wanted} within {} s: its last checkpoint is at {}; try again later", .waited.as_secs(), position(.reached)
+    )]
+    Behind {
+        wanted: String,
+        reached: String,
+        waited: Duration,
+    },
+    #[error("the flow {flow:?} has ended before {wanted}: run it again")]
+    EndedBefore { flow: String, wanted: String },
+    #[error("{0} reads wait for positions of flows, which is the most: try again later")]
+    ManyWaiting(usize),
     #[error("{0}: try again later")]
     Rank(#[from] AskError),
     #[error("the ranks of the flow complete checkpoints faster than they can be read: try again")]
@@ -299,6 +323,13 @@ fn known_flows(known: &[String]) -> String {
     }
 }
 
+fn position(offsets: &str) -> &str {
+    match offsets {
+        "" => "no position",
+        offsets => offsets,
+    }
+}
+
 /// The queries that a write may have.
 fn may_be(may_live: bool) -> &'static str {
     match may_live {
@@ -351,6 +382,7 @@ impl RequestError {
             | RequestError::Numbers { .. }
             | RequestError::KeysBy { .. }
             | RequestError::ManyKeysBy { .. }
+            | RequestError::UnknownPartitions { .. }
             | RequestError::StreamName(_)
             | RequestError::KeysQuery(_)
             | RequestError::FindQuery(_)
@@ -366,6 +398,7 @@ impl RequestError {
             | RequestError::QueryText
             | RequestError::TornBody => StatusCode::BAD_REQUEST,
             RequestError::NoCheckpoints { .. }
+            | RequestError::NoPositions { .. }
             | RequestError::LiveOnly { .. }
             | RequestError::NotWatched { .. }
             | RequestError::Unordered { .. }
@@ -389,6 +422,8 @@ impl RequestError {
             RequestError::NotReady(_)
             | RequestError::Busy
             | RequestError::TooManyWatches(_)
+            | RequestError::ManyWaiting(_)
+            | RequestError::EndedBefore { .. }
             | RequestError::Checkpoints
             | RequestError::Search {
                 error: SearchError::Slow | SearchError::Checkpoints,
@@ -407,7 +442,9 @@ impl RequestError {
                 | CallError::Failed { .. },
             )
             | RequestError::Keyed(KeyedError::Busy(_)) => StatusCode::SERVICE_UNAVAILABLE,
-            RequestError::Call(CallError::Late { .. }) => StatusCode::GATEWAY_TIMEOUT,
+            RequestError::Call(CallError::Late { .. }) | RequestError::Behind { .. } => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
             RequestError::Panicked
             | RequestError::Response { .. }
             | RequestError::Call(CallError::Dropped { .. })
@@ -440,6 +477,8 @@ impl IntoResponse for RequestError {
             RequestError::NotReady(_)
             | RequestError::Busy
             | RequestError::TooManyWatches(_)
+            | RequestError::ManyWaiting(_)
+            | RequestError::Behind { .. }
             | RequestError::Checkpoints
             | RequestError::Rank(AskError::Busy { .. } | AskError::Silent { .. })
             | RequestError::BusyBodies

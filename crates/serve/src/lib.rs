@@ -52,6 +52,10 @@
 //! With `by=<element>`, `keys` or a range are of that element, and its values are keys, or lists of keys, of the element in the path, whose
 //! entries are the answer: `[{"by": <secondary key>, "key": …, "value": …}, …]`.
 //!
+//! `at-least=<stream>/<partition>=<offset>,…`, on a page of one key, too, waits until the flow has all records before these offsets: with
+//! `committed` in a complete checkpoint, else in the snapshot for a checkpoint, complete or not. The text is that of `Millstream-Position`. After 10 s the answer is
+//! 504. It is 400 for partitions that the flow does not read, 409 for a flow without checkpoints, and 503 if the flow ends before, or 256 reads wait.
+//!
 //! Each answer has headers:
 //!
 //! | header | content |

@@ -28,6 +28,7 @@ use crate::history::History;
 use crate::keyed::{KEY_READERS_MAX, KEY_WATCHERS_MAX, KEY_WRITERS_MAX};
 use crate::routes::router;
 use crate::shown::Shown;
+use crate::state::WAITING_MAX;
 use crate::watches::Watches;
 
 /// The most open connections. Others wait in the operating system's backlog until one of these ends; the
@@ -174,6 +175,7 @@ fn run(
             bodies: Arc::new(Bodies::new()),
             watches: Arc::new(Watches::new(stopping.clone())),
             state_readers: Arc::new(Semaphore::new(STATE_READERS_MAX)),
+            waiting_reads: Arc::new(Semaphore::new(WAITING_MAX)),
         };
         let router = router(shown, Arc::new(rules));
         let mut stopped = stopping.clone();

@@ -21,6 +21,8 @@ pub struct Shown {
     pub watches: Arc<Watches>,
     /// Permits to read state: a rank that does not answer holds up no other pages.
     pub state_readers: Arc<Semaphore>,
+    /// Permits of reads that wait for a position of a flow.
+    pub waiting_reads: Arc<Semaphore>,
 }
 
 /// Returns the names of the flows, each once.

@@ -1,9 +1,12 @@
 //! The pages of state elements, below `/state`.
 
+mod awaiting;
 mod element;
 mod headers;
 mod listing;
+mod position;
 mod query;
+mod ranks;
 mod secondary;
 mod watch;
 
@@ -15,7 +18,9 @@ use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 
-use self::element::{Element, Found};
+pub use self::awaiting::WAITING_MAX;
+use self::awaiting::{Reading, read_from};
+use self::element::Found;
 pub use self::listing::{elements, flows};
 use self::query::StateQuery;
 use self::watch::WatchedKeys;
@@ -23,7 +28,7 @@ use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
 use crate::gate::Visitor;
 use crate::kv::is_watch;
-use crate::shown::{Shown, read_state};
+use crate::shown::Shown;
 
 /// Answers `/state/<flow>/<element>`.
 pub async fn entries(
@@ -44,16 +49,14 @@ pub async fn entries(
         return watch::changes(shown, (visitor, time), keys, query, &headers).await;
     }
     let query = StateQuery::parse(uri.query().unwrap_or_default())?;
-    read_state(shown, move |Shown { content, .. }| {
-        let element = Element::find(&*content, flow, element, &query)?;
-        let list = match &query.by {
-            Some(by) => {
-                let by = secondary::find(&*content, &element, by, &query)?;
-                secondary::list(&element, &by, &query.wanted)?
-            }
-            None => element.list(&query.wanted)?,
-        };
-        let mut headers = element.headers(list.found)?;
+    let reading = Reading {
+        flow,
+        element,
+        query,
+    };
+    read_from(shown, reading, |elements, wanted| {
+        let list = elements.list(wanted)?;
+        let mut headers = elements.element.headers(list.found)?;
         headers::next(&mut headers, list.next.as_deref());
         Ok((headers, Json(list.entries)).into_response())
     })
@@ -79,17 +82,22 @@ pub async fn value(
         return watch::changes(shown, (visitor, time), keys, query, &headers).await;
     }
     let query = StateQuery::parse_of_key(uri.query().unwrap_or_default())?;
-    read_state(shown, move |Shown { content, .. }| {
-        let element = Element::find(&*content, flow, element, &query)?;
+    let reading = Reading {
+        flow,
+        element,
+        query,
+    };
+    read_from(shown, reading, move |elements, _| {
+        let element = &elements.element;
         let found = element.value(&key)?;
         let headers = element.headers(Found::of(found.as_ref()))?;
         Ok(match found.and_then(|found| found.value) {
             Some(value) => (headers, Json(value)).into_response(),
             None => {
                 let error = RequestError::UnknownKey {
-                    flow: element.flow,
-                    element: element.name,
-                    key,
+                    flow: element.flow().to_owned(),
+                    element: element.name.clone(),
+                    key: key.clone(),
                 };
                 (headers, error).into_response()
             }

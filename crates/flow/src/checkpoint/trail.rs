@@ -77,6 +77,11 @@ impl Trail {
         });
     }
 
+    /// Returns the number of the last snapshot that was taken, complete or not; 0 before the first one.
+    pub fn last(&self) -> u64 {
+        self.state.lock().cuts.back().map_or(0, |cut| cut.number)
+    }
+
     /// Returns the last complete checkpoint of this run.
     pub fn complete(&self) -> Option<CheckpointView> {
         let complete = self.state.lock().complete;
@@ -130,8 +135,10 @@ mod tests {
     fn the_last_complete_checkpoint_is_remembered_after_failed_ones() {
         let trail = Trail::new(&(Arc::new(Still) as Arc<dyn Clock>));
         assert_eq!(trail.complete(), None);
+        assert_eq!(trail.last(), 0);
         for number in 1..10 * CUTS_MAX as u64 {
             trail.cut(number, Vec::new(), Some(Timestamp(number as i64)));
+            assert_eq!(trail.last(), number);
             if number == 5 {
                 assert!(
                     trail

@@ -284,6 +284,12 @@ impl Running {
         self.workers.trail.last_complete()
     }
 
+    /// Lets the next checkpoint be taken at its time although nothing was processed since the last one.
+    pub fn want_checkpoint(&self) {
+        self.workers.coordinator.worked();
+        self.workers.doorbell.ring_all();
+    }
+
     /// Returns the statistics of its checkpoints; `None` if it takes none.
     pub fn checkpoints(&self) -> Option<CheckpointCounts> {
         self.workers.checkpoints()

@@ -165,6 +165,7 @@ fn progress(workers: &Workers, checkpoint: Option<u64>) -> Progress {
     let shard = workers.checkpoints().and_then(|counts| counts.last);
     let progress = Progress {
         shard_age_seconds: shard.and_then(|shard| shard.age_seconds),
+        snapshot: workers.trail.last(),
         ..Progress::default()
     };
     match checkpoint {

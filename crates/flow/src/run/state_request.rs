@@ -78,4 +78,7 @@ pub struct Progress {
     pub checkpoint_age_seconds: Option<f64>,
     /// How long ago the rank stored its last shard, in seconds; `None` before the first one of this run.
     pub shard_age_seconds: Option<f64>,
+    /// The last snapshot for a checkpoint that the rank has taken, complete or not: all items before its positions were in
+    /// the state then, if all ranks have taken it. 0 before the first one of this run.
+    pub snapshot: u64,
 }

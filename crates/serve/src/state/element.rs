@@ -8,37 +8,31 @@ use std::time::{Duration, Instant};
 use axum::http::HeaderMap;
 use millstream_base::KeyRange;
 use millstream_flow::{
-    AskError, Asked, Greatest, GreatestQuery, OrderedState, Progress, ReadLevel, Running, StateAnswer, StateEntry,
-    StateReader, StateRequest, StateValue,
+    Greatest, GreatestQuery, OrderedState, ReadLevel, StateAnswer, StateEntry, StateReader,
+    StateRequest, StateValue,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use super::headers;
 use super::query::{Range, StateQuery, Top, Wanted};
+use super::ranks::{ANSWER_TIME_MAX, FlowRanks};
 use super::watch::FoundKeys;
-use crate::Content;
 use crate::error::RequestError;
-use crate::shown::running;
 
 /// How often a list of committed values is read again if ranks had different complete checkpoints, and the time between.
 pub(super) const READS_MAX: usize = 20;
 pub(super) const READ_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// How long other ranks may take to answer.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-
 /// A state element on the ranks that a reader asks.
 pub struct Element {
-    pub flow: String,
     pub name: String,
     level: ReadLevel,
+    /// Committed values are of this checkpoint or a later one.
+    least: u64,
     /// The element on a rank of this process. It has the same type on all of them.
     state: Arc<dyn StateReader>,
-    here: Vec<Arc<Running>>,
-    /// Ranks in other processes, and the rank here that asks them.
-    away: Vec<u32>,
-    asks: Arc<Running>,
+    ranks: FlowRanks,
 }
 
 /// The checkpoint of an answer, and whether its values are committed.
@@ -73,46 +67,47 @@ impl From<StateEntry> for Entry {
 }
 
 impl Element {
+    /// Finds an element of a flow.
     pub fn find(
-        content: &dyn Content,
-        flow: String,
-        name: String,
+        ranks: &FlowRanks,
+        name: &str,
         query: &StateQuery,
     ) -> Result<Element, RequestError> {
-        let mut here = running(content, &flow, None)?;
-        let asks = Arc::clone(&here[0]);
-        let Some(state) = asks.state(&name) else {
+        let Some(state) = ranks.first().state(name) else {
             return Err(RequestError::UnknownElement {
-                flow,
-                element: name,
+                flow: ranks.flow.clone(),
+                element: name.to_owned(),
             });
         };
-        let wanted = match query.rank {
-            Some(rank) if rank >= asks.ranks() => {
-                return Err(RequestError::UnknownRank { flow, rank });
-            }
-            Some(rank) => rank..rank + 1,
-            None => 0..asks.ranks(),
-        };
-        here.retain(|rank| wanted.contains(&rank.rank()));
-        let is_away = |rank: &u32| here.iter().all(|here| here.rank() != *rank);
+        let asked = ranks.only(query.rank)?;
         if query.level == ReadLevel::Committed {
-            if asks.checkpoints().is_none() {
-                return Err(RequestError::NoCheckpoints { flow });
+            if ranks.first().checkpoints().is_none() {
+                return Err(RequestError::NoCheckpoints {
+                    flow: ranks.flow.clone(),
+                });
             }
             if state.ordered().is_none() {
-                return Err(RequestError::LiveOnly { element: name });
+                return Err(RequestError::LiveOnly {
+                    element: name.to_owned(),
+                });
             }
         }
         Ok(Element {
-            flow,
-            name,
+            name: name.to_owned(),
             level: query.level,
-            away: wanted.filter(is_away).collect(),
+            least: 0,
             state,
-            here,
-            asks,
+            ranks: asked,
         })
+    }
+
+    /// Reads committed values of this checkpoint or a later one.
+    pub fn since(&mut self, checkpoint: u64) {
+        self.least = checkpoint;
+    }
+
+    pub fn flow(&self) -> &str {
+        &self.ranks.flow
     }
 
     /// Reads one key; `None` if no rank owns it, or the element does not know.
@@ -186,7 +181,7 @@ impl Element {
 
     /// Reads the entries of a range with the greatest numbers.
     fn greatest(&self, range: &Range, top: &Top) -> Result<List, RequestError> {
-        if self.here.len() + self.away.len() > 1 && !self.state.has_owners() {
+        if self.ranks.count() > 1 && !self.state.has_owners() {
             return Err(RequestError::SharesTop {
                 element: self.name.clone(),
             });
@@ -234,9 +229,9 @@ impl Element {
 
     /// Returns the changes of the keys of a range, or of one key.
     pub fn watched(self, range: Range, key: Option<String>) -> Result<FoundKeys, RequestError> {
-        let watched = self.asks.watched(&self.name);
+        let watched = self.ranks.first().watched(&self.name);
         let watched = watched.map_err(|why| RequestError::NotWatched {
-            flow: self.flow.clone(),
+            flow: self.ranks.flow.clone(),
             element: self.name.clone(),
             why,
         })?;
@@ -250,34 +245,12 @@ impl Element {
             }
         };
         Ok(FoundKeys {
-            flow: Arc::downgrade(&self.asks),
-            name: (self.flow, self.name),
+            flow: Arc::downgrade(self.ranks.first()),
+            name: self.ranks.flow,
             watched,
             range,
             key,
         })
-    }
-
-    /// Returns how far all ranks were at a checkpoint, as an object.
-    pub fn progress_at(&self, checkpoint: u64) -> Result<String, RequestError> {
-        let ranks = self.progress(Some(checkpoint))?;
-        // A rank remembers the last checkpoints only.
-        if ranks
-            .iter()
-            .any(|rank| rank.checkpoint_age_seconds.is_none())
-        {
-            return Err(RequestError::Checkpoints);
-        }
-        Ok(headers::progress(&ranks, checkpoint).to_string())
-    }
-
-    fn progress(&self, checkpoint: Option<u64>) -> Result<Vec<Progress>, RequestError> {
-        let answers = self.ask_all(&StateRequest::Progress { checkpoint })?;
-        let ranks = answers.into_iter().filter_map(|answer| match answer {
-            StateAnswer::Progress(progress) => Some(progress),
-            _ => None,
-        });
-        Ok(ranks.collect())
     }
 
     /// Returns the headers of an answer.
@@ -287,7 +260,7 @@ impl Element {
             // No rank remembers the beginning of the run.
             ReadLevel::Committed => Some(found.checkpoint.unwrap_or(0)),
         };
-        let ranks = self.progress(checkpoint)?;
+        let ranks = self.ranks.progress(checkpoint)?;
         Ok(headers::of(&ranks, found.is_committed, self.level))
     }
 
@@ -337,7 +310,7 @@ impl Element {
     }
 
     fn unordered_list(&self, limit: usize) -> Result<List, RequestError> {
-        let answers = self.ask_all(&StateRequest::Keys {
+        let answers = self.ranks.ask(&StateRequest::Keys {
             element: self.name.clone(),
             limit,
         })?;
@@ -386,13 +359,15 @@ impl Element {
         })
     }
 
-    /// Asks until all that the ranks answer is of one checkpoint.
+    /// Asks until all that the ranks answer is of one checkpoint, which is not before the least one.
     fn agreed(&self, request: &StateRequest) -> Result<Vec<StateAnswer>, RequestError> {
         let until = Instant::now() + ANSWER_TIME_MAX;
         for _ in 0..READS_MAX {
-            let answers = self.ask_all(request)?;
+            let answers = self.ranks.ask(request)?;
             let checkpoints: BTreeSet<_> = answers.iter().flat_map(checkpoints).collect();
-            if checkpoints.len() <= 1 {
+            // A rank may not know yet that a checkpoint is complete.
+            let is_late = |it: &Option<u64>| it.is_some_and(|it| it < self.least);
+            if checkpoints.len() <= 1 && !checkpoints.iter().any(is_late) {
                 return Ok(answers);
             }
             if Instant::now() > until {
@@ -401,25 +376,6 @@ impl Element {
             thread::sleep(READ_AGAIN_AFTER);
         }
         Err(RequestError::Checkpoints)
-    }
-
-    /// Asks all ranks, and waits for their answers.
-    fn ask_all(&self, request: &StateRequest) -> Result<Vec<StateAnswer>, RequestError> {
-        let until = Instant::now() + ANSWER_TIME_MAX;
-        let asked = self.away.iter().map(|rank| self.asks.ask(*rank, request));
-        let asked: Vec<Asked> = asked.collect::<Result<_, _>>()?;
-        let mut answers = Vec::new();
-        for rank in &self.here {
-            let answer = rank.read(request).map_err(|error| AskError::Failed {
-                rank: rank.rank(),
-                error: error.to_string(),
-            });
-            answers.push(answer?);
-        }
-        for asked in asked {
-            answers.push(asked.wait(until.saturating_duration_since(Instant::now()))?);
-        }
-        Ok(answers)
     }
 }
 

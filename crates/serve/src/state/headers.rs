@@ -1,33 +1,17 @@
 //! The headers by which an answer about state says how far the flow was.
 
-use std::collections::BTreeMap;
-
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use millstream_base::Timestamp;
 use millstream_flow::{Position, Progress, ReadLevel};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::{Value, json};
+
+use super::position::{Offsets, PARTITIONS_MAX, encoded};
 
 const POSITION: HeaderName = HeaderName::from_static("millstream-position");
 const WATERMARK: HeaderName = HeaderName::from_static("millstream-watermark");
 const CHECKPOINT_AGE: HeaderName = HeaderName::from_static("millstream-checkpoint-age");
 const COMMITTED: HeaderName = HeaderName::from_static("millstream-committed");
 const NEXT: HeaderName = HeaderName::from_static("millstream-next");
-
-/// The partitions that a header names at most: clients bound the size of headers.
-const PARTITIONS_MAX: usize = 100;
-
-/// The characters of names and keys that are encoded in headers, besides those that are not ASCII.
-const ENCODED: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'%')
-    .add(b'"')
-    .add(b',')
-    .add(b'=')
-    .add(b'/')
-    .add(b'&')
-    .add(b'+')
-    .add(b'#');
 
 /// Returns the headers of an answer: from the checkpoint that was read, or else from the present state. `ranks` are all
 /// ranks of the flow that the request reached.
@@ -81,24 +65,9 @@ fn least(watermarks: impl Iterator<Item = Option<Timestamp>>) -> Option<Timestam
 }
 
 fn positions<'a>(positions: impl Iterator<Item = &'a Position>) -> Option<String> {
-    let mut next: BTreeMap<(&str, u32), u64> = BTreeMap::new();
-    for position in positions {
-        let partition = (position.stream.as_str(), position.partition);
-        let known = next.entry(partition).or_insert(position.next);
-        *known = position.next.min(*known);
-    }
-    if next.is_empty() || next.len() > PARTITIONS_MAX {
-        return None;
-    }
-    let texts = next.iter().map(|((stream, partition), next)| {
-        let stream = encoded(stream);
-        format!("{stream}/{partition}={next}")
-    });
-    Some(texts.collect::<Vec<_>>().join(", "))
-}
-
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, ENCODED).to_string()
+    let offsets = Offsets::of(positions);
+    let is_shown = (1..=PARTITIONS_MAX).contains(&offsets.len());
+    is_shown.then(|| offsets.to_string())
 }
 
 fn flag(is_set: bool) -> HeaderValue {
@@ -118,32 +87,16 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
 mod tests {
     use super::*;
 
-    fn position(stream: &str, partition: u32, next: u64) -> Position {
-        Position {
-            stream: stream.to_owned(),
-            partition,
-            next,
-            end: None,
-        }
-    }
-
-    #[test]
-    fn the_header_has_the_least_position_of_each_partition() {
-        let all = [
-            position("b, c", 0, 7),
-            position("a", 10, 3),
-            position("a", 2, 9),
-            position("a", 2, 8),
-        ];
-        let text = positions(all.iter());
-        assert_eq!(text.as_deref(), Some("a/2=8, a/10=3, b%2C%20c/0=7"));
-    }
-
     #[test]
     fn too_many_partitions_have_no_header() {
         let of = |count| {
             let all: Vec<_> = (0..count)
-                .map(|partition| position("a", partition, 1))
+                .map(|partition| Position {
+                    stream: "a".to_owned(),
+                    partition,
+                    next: 1,
+                    end: None,
+                })
                 .collect();
             positions(all.iter())
         };

@@ -3,6 +3,7 @@
 use millstream_flow::ReadLevel;
 use percent_encoding::percent_decode_str;
 
+use super::position::Offsets;
 use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX, KEYS_MAX};
 use crate::error::RequestError;
 use crate::watch::Asked;
@@ -16,6 +17,8 @@ pub struct StateQuery {
     pub level: ReadLevel,
     /// One rank of the flow; `None` for all.
     pub rank: Option<u32>,
+    /// The answer has all records before this position.
+    pub at_least: Option<Offsets>,
 }
 
 /// A parsed query of a watch.
@@ -93,14 +96,14 @@ impl StateWatchQuery {
         };
         match parse(&range)?.wanted {
             Wanted::Range(range, _) => Some(StateWatchQuery { range, asked }),
-            Wanted::Keys(_) => None,
+            Wanted::Keys(_) | Wanted::Greatest(..) => None,
         }
     }
 }
 
 fn fields_of_key(query: &str) -> bool {
     let mut fields = pairs(query);
-    fields.all(|(name, _)| matches!(name, "committed" | "rank"))
+    fields.all(|(name, _)| matches!(name, "committed" | "rank" | "at-least"))
 }
 
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -113,7 +116,7 @@ fn parse(query: &str) -> Option<StateQuery> {
     let mut keys = Vec::new();
     let (mut prefix, mut from, mut to) = (None, None, None);
     let (mut limit, mut committed, mut rank) = (None, None, None);
-    let (mut top, mut of, mut by) = (None, None, None);
+    let (mut top, mut of, mut by, mut at_least) = (None, None, None, None);
     for (name, value) in pairs(query) {
         // A form encodes a space as a plus sign.
         let value = value.replace('+', " ");
@@ -132,6 +135,7 @@ fn parse(query: &str) -> Option<StateQuery> {
             "top" => &mut top,
             "of" => &mut of,
             "by" => &mut by,
+            "at-least" => &mut at_least,
             _ => return None,
         };
         if field.replace(value).is_some() {
@@ -169,6 +173,10 @@ fn parse(query: &str) -> Option<StateQuery> {
         by,
         level,
         rank,
+        at_least: match at_least {
+            Some(text) => Some(Offsets::parse(&text)?),
+            None => None,
+        },
     })
 }
 
@@ -242,6 +250,9 @@ mod tests {
             "of=price",
             "of=price&keys=a",
             "by=names&by=names",
+            "at-least=",
+            "at-least=orders",
+            "at-least=orders/0=1&at-least=orders/0=2",
             "rank=",
         ] {
             assert_eq!(parse(query), None, "{query}");
@@ -292,5 +303,9 @@ mod tests {
             assert_eq!(StateQuery::parse_of_key(query).unwrap().level, level);
         }
         assert!(StateQuery::parse_of_key("limit=3").is_err());
+        let at_least = StateQuery::parse_of_key("at-least=orders/0=7")
+            .unwrap()
+            .at_least;
+        assert_eq!(at_least, Offsets::parse("orders/0=7"));
     }
 }

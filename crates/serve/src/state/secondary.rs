@@ -7,36 +7,57 @@ use serde_json::Value;
 
 use super::element::{Element, Entry, Found, List, READ_AGAIN_AFTER, READS_MAX};
 use super::query::{StateQuery, Wanted};
-use crate::Content;
+use super::ranks::FlowRanks;
 use crate::bounds::ENTRIES_MAX;
 use crate::error::RequestError;
-use crate::shown::running;
 
-/// Finds the element with the secondary keys of `element`.
-pub fn find(
-    content: &dyn Content,
-    element: &Element,
-    by: &str,
-    query: &StateQuery,
-) -> Result<Element, RequestError> {
-    let flow = element.flow.clone();
-    let found = Element::find(content, flow, by.to_owned(), query);
-    match found {
-        Err(RequestError::UnknownElement { flow, element }) => {
-            let ranks = running(content, &flow, None)?;
-            let known: BTreeSet<&str> = ranks.iter().flat_map(|rank| rank.state_names()).collect();
-            Err(RequestError::UnknownBy {
-                known: known.into_iter().map(str::to_owned).collect(),
-                flow,
-                element,
-            })
+/// The element that a request reads, and the one with its secondary keys.
+pub struct Elements {
+    pub element: Element,
+    by: Option<Element>,
+}
+
+impl Elements {
+    /// Finds the elements of a request.
+    pub fn find(
+        ranks: &FlowRanks,
+        name: &str,
+        query: &StateQuery,
+    ) -> Result<Elements, RequestError> {
+        let element = Element::find(ranks, name, query)?;
+        let by = query.by.as_deref();
+        let by = by.map(|by| Element::find(ranks, by, query)).transpose();
+        let by = by.map_err(|error| match error {
+            RequestError::UnknownElement { flow, element } => {
+                let known: BTreeSet<&str> = ranks.first().state_names().collect();
+                RequestError::UnknownBy {
+                    known: known.into_iter().map(str::to_owned).collect(),
+                    flow,
+                    element,
+                }
+            }
+            error => error,
+        })?;
+        Ok(Elements { element, by })
+    }
+
+    /// Reads committed values of this checkpoint or a later one.
+    pub fn since(&mut self, checkpoint: u64) {
+        self.element.since(checkpoint);
+        self.by.iter_mut().for_each(|by| by.since(checkpoint));
+    }
+
+    /// Reads the wanted entries.
+    pub fn list(&self, wanted: &Wanted) -> Result<List, RequestError> {
+        match &self.by {
+            Some(by) => list(&self.element, by, wanted),
+            None => self.element.list(wanted),
         }
-        found => found,
     }
 }
 
 /// Reads the entries of `element` whose keys the wanted entries of `by` name.
-pub fn list(element: &Element, by: &Element, wanted: &Wanted) -> Result<List, RequestError> {
+fn list(element: &Element, by: &Element, wanted: &Wanted) -> Result<List, RequestError> {
     for _ in 0..READS_MAX {
         let secondary = by.list(wanted)?;
         let named = named_keys(element, by, secondary.entries)?;
@@ -46,8 +67,7 @@ pub fn list(element: &Element, by: &Element, wanted: &Wanted) -> Result<List, Re
             false => element.all_values(&keys)?,
         };
         let mut checkpoints = values.iter().flatten().map(|value| value.checkpoint);
-        if checkpoints.any(|it| it != secondary.found.checkpoint)
-        {
+        if checkpoints.any(|it| it != secondary.found.checkpoint) {
             thread::sleep(READ_AGAIN_AFTER);
             continue;
         }

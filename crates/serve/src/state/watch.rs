@@ -16,6 +16,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::element::Element;
 use super::query::{Range, StateQuery, StateWatchQuery, Wanted};
+use super::ranks::FlowRanks;
 use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
 use crate::gate::{Visited, Visitor, credentials_of};
@@ -50,7 +51,8 @@ pub async fn changes(
     let from = watch::from(query.asked, headers)?;
     let place = watch::place(&shown.watches)?;
     let found = read_state(State(shown.clone()), move |Shown { content, .. }| {
-        let element = Element::find(&*content, keys.flow, keys.element, &LIVE)?;
+        let ranks = FlowRanks::find(&*content, &keys.flow)?;
+        let element = Element::find(&ranks, &keys.element, &LIVE)?;
         element.watched(query.range, keys.key)
     });
     let found = found.await?;
@@ -86,14 +88,16 @@ pub async fn changes(
 /// The element on all ranks, as it is now.
 const LIVE: StateQuery = StateQuery {
     wanted: Wanted::Range(Range::All, 0),
+    by: None,
     level: ReadLevel::Live,
     rank: None,
+    at_least: None,
 };
 
 /// A state element, and its keys that are watched.
 pub struct FoundKeys {
-    /// The flow and the element.
-    pub name: (String, String),
+    /// The name of the flow.
+    pub name: String,
     pub watched: WatchedElement,
     /// The keys of the changelog.
     pub range: KeyRange,
@@ -114,8 +118,8 @@ struct StateWatch {
 /// The progress of the flow, to be shown behind the changes of the checkpoint that it was made at.
 struct Progress {
     shown: Shown,
-    /// The flow and the element.
-    name: (String, String),
+    /// The name of the flow.
+    name: String,
     flow: Weak<Running>,
     ticks: Interval,
     /// The last checkpoint that was shown.
@@ -191,12 +195,12 @@ impl Progress {
 /// Asks all ranks how far they were at a checkpoint, and then where the changelog ends.
 async fn ask(
     shown: Shown,
-    (flow, name): (String, String),
+    flow: String,
     element: WatchedElement,
     checkpoint: u64,
 ) -> Result<(String, Vec<Offset>), String> {
     let progress = read_state(State(shown), move |Shown { content, .. }| {
-        Element::find(&*content, flow, name, &LIVE)?.progress_at(checkpoint)
+        FlowRanks::find(&*content, &flow)?.progress_at(checkpoint)
     });
     let progress = progress.await.map_err(|error| error.to_string())?;
     let ends = element.changelog().ends().await;

@@ -4,6 +4,7 @@ mod connections;
 mod keys;
 mod metrics;
 mod pages;
+mod positions;
 mod queries;
 mod reads;
 mod serving;

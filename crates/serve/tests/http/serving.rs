@@ -21,7 +21,11 @@ use crate::support::{ANSWER_TIME_MAX, Answer, get, start, start_with};
 
 /// A store of checkpoints in memory; it may be full.
 #[derive(Default)]
-pub struct MemoryStore(Mutex<BTreeMap<(u64, u32), Vec<u8>>>, AtomicBool);
+pub struct MemoryStore(
+    Mutex<BTreeMap<(u64, u32), Vec<u8>>>,
+    /// Whether it is full.
+    pub AtomicBool,
+);
 
 impl Checkpoints for MemoryStore {
     fn put(&self, key: ShardKey, shard: &[u8]) -> Result<(), BoxError> {
@@ -423,17 +427,26 @@ fn ranks_of_a_flow_have_separate_metrics_under_one_name() {
 
 /// Gives the numbers below a limit that rises.
 #[derive(Clone, Default)]
-struct Numbers(Arc<NumbersState>);
+pub struct Numbers(Arc<NumbersState>);
 
 #[derive(Default)]
 struct NumbersState {
+    partition: u32,
     limit: AtomicU64,
     next: AtomicU64,
     waker: Mutex<Option<Waker>>,
 }
 
 impl Numbers {
-    fn raise(&self, limit: u64) {
+    /// Returns the numbers of a partition.
+    pub fn of(partition: u32) -> Numbers {
+        Numbers(Arc::new(NumbersState {
+            partition,
+            ..NumbersState::default()
+        }))
+    }
+
+    pub fn raise(&self, limit: u64) {
         self.0.limit.store(limit, Ordering::SeqCst);
         let waker = self.0.waker.lock().unwrap().clone();
         waker.into_iter().for_each(Waker::wake);
@@ -444,7 +457,7 @@ impl Positions for NumbersState {
     fn read(&self) -> Vec<Position> {
         vec![Position {
             stream: "numbers".to_owned(),
-            partition: 0,
+            partition: self.partition,
             next: self.next.load(Ordering::SeqCst),
             end: None,
         }]
@@ -479,7 +492,14 @@ impl Source for Numbers {
     }
 
     fn save(&mut self) -> Result<Vec<u8>, BoxError> {
-        Ok(Vec::new())
+        Ok(self.0.next.load(Ordering::SeqCst).to_le_bytes().to_vec())
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let next = u64::from_le_bytes(saved.try_into()?);
+        self.0.next.store(next, Ordering::SeqCst);
+        self.0.limit.store(next, Ordering::SeqCst);
+        Ok(())
     }
 }
 
