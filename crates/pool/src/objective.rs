@@ -139,6 +139,13 @@ impl Pace {
         }
     }
 
+    /// A request was taken back, and others wait or not.
+    pub fn taken_back(&mut self, others_wait: bool) {
+        if !others_wait {
+            self.counted = None;
+        }
+    }
+
     /// Returns when a request would be answered behind `waiting` others; 0 before the first answer.
     pub fn time_behind(&self, waiting: usize) -> Duration {
         let answered = u32::try_from(waiting + 1).unwrap_or(u32::MAX);
@@ -164,6 +171,11 @@ mod tests {
             pace.answered(number < 9, ms(1_050));
         }
         assert_eq!(pace.time_behind(3), ms(20));
+        // Nor does the time of a request that is taken back.
+        pace.begin(ms(2_000));
+        pace.taken_back(false);
+        pace.answered(false, ms(3_000));
+        assert_eq!(pace.time_behind(10), ms(50));
         // A silence does not count, and older answers count less and less.
         let mut now = ms(60_000);
         pace.begin(now);

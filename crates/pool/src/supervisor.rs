@@ -51,6 +51,8 @@ pub struct ObjectiveView {
     pub late: u64,
     /// Those that were refused at once, since they would have been.
     pub refused: u64,
+    /// How often a client was held before its next request, since that would have been.
+    pub held: u64,
     /// Requests that wait or are worked on.
     pub waiting: usize,
 }
@@ -73,6 +75,7 @@ struct MeterState {
     answered: u64,
     late: u64,
     refused: u64,
+    held: u64,
     /// When the requests that wait came, the oldest first; answered ones at the front are removed.
     arrivals: VecDeque<Option<Duration>>,
     /// The number of the first arrival.
@@ -84,6 +87,34 @@ pub struct Measured {
     meter: Arc<Meter>,
     number: u64,
     begun_at: Duration,
+    /// Whether the request was none: it does not count.
+    is_taken_back: bool,
+}
+
+impl Measured {
+    /// Takes the request back: it does not count. One that waits for an event is no request before the event.
+    pub fn take_back(mut self) {
+        self.is_taken_back = true;
+    }
+}
+
+impl MeterState {
+    /// Returns by how much a request would miss the objective that came now, by the pace of the last answers; `None` if it
+    /// would not. The first few requests show the pace.
+    fn excess(&self, objective: &Objective) -> Option<Duration> {
+        let behind = self.pace.time_behind(self.waiting);
+        let limit = objective.within.mul_f64(ADMITTED_BELOW);
+        (behind > limit && self.waiting > 0).then(|| behind - limit)
+    }
+
+    /// The request of this number waits no longer.
+    fn remove(&mut self, number: u64) {
+        let index = usize::try_from(number - self.first).expect("it is in memory");
+        self.arrivals[index] = None;
+        while self.arrivals.pop_front_if(|it| it.is_none()).is_some() {
+            self.first += 1;
+        }
+    }
 }
 
 impl Meter {
@@ -109,16 +140,34 @@ impl Meter {
     /// this time.
     pub fn begin(self: &Arc<Self>) -> Result<Measured, Duration> {
         let mut state = self.state.lock();
-        let waiting = state.waiting;
-        let behind = state.pace.time_behind(waiting);
-        let limit = self.objective.within.mul_f64(ADMITTED_BELOW);
-        // The first few show the pace.
-        if behind > limit && waiting > 0 {
+        if let Some(excess) = state.excess(&self.objective) {
             state.refused += 1;
-            return Err(behind - limit);
+            return Err(excess);
         }
-        let begun_at = self.supervisor.now();
-        if waiting == 0 {
+        Ok(self.add(state, self.supervisor.now()))
+    }
+
+    /// Measures a request that has come at `since`, late or not, until the result is dropped.
+    pub fn begin_at(self: &Arc<Self>, since: Instant) -> Measured {
+        let begun_at = since.saturating_duration_since(self.supervisor.started_at);
+        self.add(self.state.lock(), begun_at)
+    }
+
+    /// Returns for how long a client is to wait before its next request, if a request that came now would be answered too
+    /// late, by the pace of the last answers. For protocols that refuse no requests.
+    pub fn hold(&self) -> Option<Duration> {
+        let mut state = self.state.lock();
+        let excess = state.excess(&self.objective)?;
+        state.held += 1;
+        Some(excess)
+    }
+
+    fn add(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, MeterState>,
+        begun_at: Duration,
+    ) -> Measured {
+        if state.waiting == 0 {
             state.pace.begin(begun_at);
         }
         state.arrivals.push_back(Some(begun_at));
@@ -128,11 +177,12 @@ impl Meter {
         if !self.has_requests.swap(true, Ordering::SeqCst) {
             self.supervisor.wake_if_parked();
         }
-        Ok(Measured {
+        Measured {
             meter: Arc::clone(self),
             number,
             begun_at,
-        })
+            is_taken_back: false,
+        }
     }
 
     fn standing(&self, now: Duration) -> Standing {
@@ -156,6 +206,7 @@ impl Meter {
             answered: state.answered,
             late: state.late,
             refused: state.refused,
+            held: state.held,
             waiting: state.waiting,
         }
     }
@@ -168,15 +219,16 @@ impl Drop for Measured {
         let latency = now.saturating_sub(self.begun_at);
         let state = &mut *meter.state.lock();
         state.waiting -= 1;
+        state.remove(self.number);
+        let others_wait = state.waiting > 0;
+        if self.is_taken_back {
+            state.pace.taken_back(others_wait);
+            return;
+        }
         state.answered += 1;
         state.late += u64::from(latency > meter.objective.within);
         state.latencies.record(latency, now);
-        state.pace.answered(state.waiting > 0, now);
-        let index = usize::try_from(self.number - state.first).expect("it is in memory");
-        state.arrivals[index] = None;
-        while state.arrivals.pop_front_if(|it| it.is_none()).is_some() {
-            state.first += 1;
-        }
+        state.pace.answered(others_wait, now);
         meter.has_requests.store(true, Ordering::SeqCst);
     }
 }

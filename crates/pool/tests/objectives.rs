@@ -113,3 +113,29 @@ fn a_pool_with_objectives_ends_with_its_owners() {
     assert!(weak.upgrade().is_none());
     drop(meter.begin());
 }
+
+#[test]
+fn clients_that_cannot_be_refused_are_held_for_as_long_as_a_request_would_be_late() {
+    let pool = Pool::new(NonZeroUsize::MIN);
+    let objective = Objective::p99(Duration::from_millis(20));
+    let meter = pool.objective("produce", objective).unwrap();
+    assert_eq!(meter.hold(), None, "there is no pace yet");
+    let since = Instant::now();
+    thread::sleep(Duration::from_millis(100));
+    drop(meter.begin_at(since));
+    assert_eq!(meter.hold(), None, "no request waits");
+    let waiting = meter.begin_at(Instant::now());
+    let hold = meter
+        .hold()
+        .expect("a request would be answered behind another one");
+    assert!(hold > Duration::from_millis(150), "{hold:?}");
+    let figures = || {
+        let view = &pool.objectives()[0];
+        (view.answered, view.late, view.held, view.waiting)
+    };
+    assert_eq!(figures(), (1, 1, 1, 1));
+    // It was no request: it counts neither as answered nor as waiting.
+    waiting.take_back();
+    assert_eq!(figures(), (1, 1, 1, 0));
+    assert_eq!(meter.hold(), None);
+}

@@ -80,6 +80,12 @@ pub fn metrics(pool: &PoolView) -> Vec<Metric> {
             |it| it.refused as f64,
             "Requests that were refused at once, since they would have been answered too late.",
         ),
+        objectives(
+            "objective_held_total",
+            Counter,
+            |it| it.held as f64,
+            "How often a client of Kafka was held, since its next request would have been answered too late.",
+        ),
     ];
     whole
         .into_iter()
