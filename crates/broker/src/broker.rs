@@ -17,6 +17,7 @@ use crate::groups::service::{GroupService, LEDGER};
 use crate::key_reads::KeyReads;
 use crate::key_transactions::KeyTransactions;
 use crate::memory::Memory;
+use crate::objectives::Objectives;
 use crate::pins::Pins;
 use crate::security::SecurityConfig;
 use crate::security::service::{SecurityError, SecurityService};
@@ -61,6 +62,7 @@ pub struct Broker {
     telemetry: Subscriptions,
     log_levels: OnceLock<Arc<dyn LogLevels>>,
     pub(crate) counters: Counters,
+    pub(crate) objectives: Objectives,
 }
 
 impl Broker {
@@ -68,8 +70,9 @@ impl Broker {
     ///
     /// # Errors
     /// When the log cannot store the broker's own streams.
-    pub fn new(
+    pub(crate) fn new(
         config: BrokerConfig,
+        objectives: Objectives,
         log: Log,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
@@ -133,6 +136,7 @@ impl Broker {
             transactions,
             pins: Arc::new(Pins::new(log.pool())),
             counters: Counters::default(),
+            objectives,
             log_levels: OnceLock::new(),
             telemetry: Subscriptions::new(&configs),
             configs,

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use millstream_pool::Objective;
+
 use crate::groups;
 use crate::listener::{ListenerConfig, Protocol};
 use crate::security::{SecurityConfig, TlsFiles};
@@ -58,6 +60,12 @@ pub struct BrokerConfig {
     pub tls: Option<TlsFiles>,
     /// Settings of consumer groups.
     pub groups: groups::Config,
+    /// The latency that produce requests are to have, from their arrival to their answer; none by default. While it is missed,
+    /// best-effort flows of the process have hardly any processor time, and the broker holds clients whose requests would be
+    /// answered too late, as if they were over a quota.
+    pub produce_objective: Option<Objective>,
+    /// As `produce_objective`, for fetch requests: from the moment at which there are the records that they ask for.
+    pub fetch_objective: Option<Objective>,
 }
 
 impl BrokerConfig {
@@ -83,6 +91,8 @@ impl BrokerConfig {
             security: SecurityConfig::default(),
             tls: None,
             groups: groups::Config::default(),
+            produce_objective: None,
+            fetch_objective: None,
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use millstream_wire::{
-    FrameError, Pieces, RequestHeader, decode_request, missing_bytes, take_frame,
+    ApiKey, FrameError, Pieces, RequestHeader, decode_request, missing_bytes, take_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -328,17 +328,21 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 &request,
             );
             let began = Instant::now();
+            let held = self.hold_for_objective(header.api);
+            let measured = self.broker.objectives.begin(header.api, began);
             let room = self.room_for(bound).await?;
             let reply = requests::handle(&self.broker, &mut self.client, &header, request);
             // A slice of the frame would keep the memory of later bytes until the answer is sent.
             header.client_id = header.client_id.as_deref().map(copy_of);
             let wait = self.throttle(&header, Traffic::Produced, bytes);
+            let wait = wait.max(held);
             let consumed = traffic_of(header.api).filter(|traffic| *traffic == Traffic::Consumed);
             let limit = consumed.and_then(|traffic| self.client.limit(traffic));
             self.pending.push_back(Pending {
                 header,
                 began,
                 wait,
+                _measured: measured,
                 is_limited: limit.is_some(),
                 reply,
                 room,
@@ -392,10 +396,21 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         Some(wait)
     }
 
+    /// Holds a client whose requests would be answered too late for the objective of their kind.
+    fn hold_for_objective(&mut self, api: ApiKey) -> Option<Duration> {
+        let wait = self.broker.objectives.hold(api)?.min(HOLD_MAX);
+        self.hold_for(wait, None);
+        Some(wait)
+    }
+
     fn hold(&mut self, traffic: Traffic, wait: Duration) {
-        let until = Instant::now() + wait.min(HOLD_MAX);
+        let unpaid = (wait > HOLD_MAX).then_some(traffic);
+        self.hold_for(wait.min(HOLD_MAX), unpaid);
+    }
+
+    fn hold_for(&mut self, wait: Duration, unpaid: Option<Traffic>) {
+        let until = Instant::now() + wait;
         if self.hold.as_ref().is_none_or(|hold| hold.until < until) {
-            let unpaid = (wait > HOLD_MAX).then_some(traffic);
             self.hold = Some(Hold { until, unpaid });
         }
     }

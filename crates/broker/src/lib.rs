@@ -27,6 +27,7 @@ mod listener;
 mod local;
 mod memory;
 mod native;
+mod objectives;
 mod pace;
 mod partitions;
 mod pattern;
@@ -59,3 +60,5 @@ pub use security::{FetchError, KeySource, KeysUrl, SecurityConfig, TokenConfig, 
 pub use server::{Listening, Server, StartError};
 pub use status::{GroupStatus, GroupTopic, Status};
 pub use visitor::{Admission, Visitor, Wanted};
+
+pub use millstream_pool::Objective;

@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Buf;
+use millstream_pool::Measured;
 use millstream_wire::{Pieces, RequestHeader, Response, encode_response};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
@@ -34,6 +35,8 @@ pub struct Pending {
     pub began: Instant,
     /// How long the client is held for this request.
     pub wait: Option<Duration>,
+    /// Measures the request until it is answered, if its kind has an objective and it waits for no event.
+    pub _measured: Option<Measured>,
     /// Whether the bytes of the answer will be taken from the client's quota.
     pub is_limited: bool,
     pub reply: Reply,

@@ -1,10 +1,11 @@
-//! Tests of the memory that waiting requests hold.
+//! Tests of waiting requests: the memory that they hold, and their objective.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::BytesMut;
 use millstream_base::{ByteSize, SystemRandom};
 use millstream_log::{Background, Log, LogConfig, StreamConfig};
+use millstream_pool::{Objective, Pool};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use millstream_wire::messages::{ProduceRequest, TopicName};
@@ -13,6 +14,7 @@ use millstream_wire::{ApiKey, StrBytes, encode_request};
 use super::*;
 use crate::config::BrokerConfig;
 use crate::listener::LogIn;
+use crate::objectives::Objectives;
 
 /// Returns a request to append a chunk of `value_bytes` bytes to the first partition of `topic`.
 fn produce_frame(topic: &'static str, value_bytes: usize) -> Bytes {
@@ -40,8 +42,16 @@ fn produce_frame(topic: &'static str, value_bytes: usize) -> Bytes {
         .into_bytes()
 }
 
-#[tokio::test]
-async fn a_request_that_waits_for_the_disk_frees_its_memory_for_the_next_one() {
+/// A connection of a client to a broker whose log commits nothing, and the other ends of its channels.
+struct Open {
+    connection: Connection<tokio::io::DuplexStream>,
+    _client: tokio::io::DuplexStream,
+    _stop: watch::Sender<bool>,
+    _dir: tempfile::TempDir,
+}
+
+/// Opens a connection to a broker with this objective of produce.
+fn open(produce_objective: Option<Objective>) -> Open {
     let dir = tempfile::tempdir().unwrap();
     let mut config = LogConfig::with_pool(dir.path(), ByteSize(16 << 20));
     config.background = Background::Manual;
@@ -49,18 +59,32 @@ async fn a_request_that_waits_for_the_disk_frees_its_memory_for_the_next_one() {
     log.create_stream("t", StreamConfig::default()).unwrap();
     let clock = Arc::clone(log.clock());
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let config = BrokerConfig::new(address);
-    let broker = Broker::new(config, log, clock, Arc::new(SystemRandom)).unwrap();
+    let config = BrokerConfig {
+        produce_objective,
+        ..BrokerConfig::new(address)
+    };
+    let objectives = Objectives::new(&config).unwrap();
+    let broker = Broker::new(config, objectives, log, clock, Arc::new(SystemRandom)).unwrap();
     let peer = Peer {
         address,
         is_same_user: false,
         advertised: ("localhost".to_owned(), 9092),
         log_in: LogIn::No,
     };
-    let (_client, server) = tokio::io::duplex(1 << 10);
-    let (_stop, stopping) = watch::channel(false);
-    let mut connection = Connection::new(server, peer, None, broker, stopping);
+    let (client, server) = tokio::io::duplex(1 << 10);
+    let (stop, stopping) = watch::channel(false);
+    Open {
+        connection: Connection::new(server, peer, None, broker, stopping),
+        _client: client,
+        _stop: stop,
+        _dir: dir,
+    }
+}
 
+#[tokio::test]
+async fn a_request_that_waits_for_the_disk_frees_its_memory_for_the_next_one() {
+    let mut open = open(None);
+    let connection = &mut open.connection;
     let frame = produce_frame("t", 100_000);
     connection.received = BytesMut::from(&frame[..]);
     assert!(connection.take_requests().await.is_ok());
@@ -70,4 +94,35 @@ async fn a_request_that_waits_for_the_disk_frees_its_memory_for_the_next_one() {
     assert!(connection.received.is_empty());
     let is_free = connection.received.try_reclaim(frame.len());
     assert!(is_free, "something holds the frame of the request");
+}
+
+#[tokio::test]
+async fn a_client_whose_requests_would_miss_the_objective_is_held() {
+    let objective = Objective::p99(Duration::from_millis(5));
+    let mut open = open(Some(objective));
+    let connection = &mut open.connection;
+    // The last answer took long.
+    let since = Instant::now();
+    std::thread::sleep(Duration::from_millis(50));
+    drop(connection.broker.objectives.begin(ApiKey::Produce, since));
+
+    let frames = [(); 3].map(|()| produce_frame("t", 10));
+    connection.received = BytesMut::from(&frames.concat()[..]);
+    assert!(connection.take_requests().await.is_ok());
+    // The first one waits alone; the second one has to wait for its answer, and the third one does not begin.
+    let waits: Vec<_> = connection.pending.iter().map(|it| it.wait).collect();
+    let [None, Some(wait)] = waits[..] else {
+        panic!("{waits:?}");
+    };
+    assert!(
+        wait > Duration::from_millis(50) && wait < HOLD_MAX,
+        "{wait:?}"
+    );
+    assert_eq!(connection.received.len(), frames[2].len());
+    let hold = connection.hold.as_ref().expect("the client is held");
+    assert!(hold.unpaid.is_none());
+    let views = Pool::of_process().objectives();
+    let view = views.iter().find(|view| view.name == "broker/produce");
+    let figures = view.map(|view| (view.answered, view.held, view.waiting));
+    assert_eq!(figures, Some((1, 1, 2)));
 }

@@ -25,6 +25,7 @@ use crate::broker::Broker;
 use crate::client::Client;
 use crate::config::BrokerConfig;
 use crate::listener::LogIn;
+use crate::objectives::Objectives;
 use crate::peer::Peer;
 
 /// Returns a request whose lists and texts are empty.
@@ -64,7 +65,14 @@ fn every_request_has_a_bound_and_empty_requests_have_small_answers() {
     log.create_stream("small", streams(1)).unwrap();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (config, clock) = (BrokerConfig::new(address), Arc::clone(log.clock()));
-    let broker = Broker::new(config, log, clock, Arc::new(SystemRandom)).unwrap();
+    let broker = Broker::new(
+        config,
+        Objectives::default(),
+        log,
+        clock,
+        Arc::new(SystemRandom),
+    )
+    .unwrap();
     let peer = Peer {
         address,
         is_same_user: false,

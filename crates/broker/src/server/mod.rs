@@ -18,6 +18,7 @@ use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::listener::{ListenerConfig, LogIn, Protocol};
 use crate::local::LocalListener;
+use crate::objectives::Objectives;
 use crate::peer::Stream;
 use crate::security::service::SecurityError;
 use crate::security::{PEER_LINES_EVERY, Tls, TlsError, TokenCheck};
@@ -175,7 +176,8 @@ impl<L: Listener<Stream: Stream>> Listening<L> {
         let entered = runtime.enter();
         let local_listener = listen_locally(&mut config);
         drop(entered);
-        let broker = Broker::new(config, log, clock, random)?;
+        let objectives = Objectives::new(&config).map_err(StartError::Threads)?;
+        let broker = Broker::new(config, objectives, log, clock, random)?;
         let (stop, stopping) = watch::channel(false);
         runtime.spawn(Arc::clone(broker.groups()).keep_time());
         runtime.spawn(Arc::clone(broker.transactions()).keep_time());

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use millstream_pool::{Objective, Pool};
 use millstream_wire::messages::FetchRequest;
 use millstream_wire::{ApiKey, FetchResponse, Response, ResponseError};
 
@@ -42,6 +43,30 @@ fn an_append_wakes_a_waiting_fetch() {
         waited >= A_WHILE && waited < Duration::from_secs(20),
         "{waited:?}"
     );
+}
+
+#[test]
+fn a_fetch_counts_for_its_objective_from_the_moment_at_which_there_are_records() {
+    let node = Node::with(|config| config.fetch_objective = Some(Objective::p99(A_WHILE)));
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let mut producer = node.connect();
+    let request = fetch_request(&[("t", 0, 0)]);
+    // One that finds no records does not count.
+    let found = fetch(&mut client, request.clone().with_max_wait_ms(100));
+    assert_eq!(all_values(&found), [""; 0]);
+    let wait = 4 * A_WHILE;
+    client.send(11, request.clone());
+    thread::sleep(wait);
+    producer.produce("t", 0, &["value"]);
+    client.receive(ApiKey::Fetch, 11);
+    fetch(&mut client, request);
+    let views = Pool::of_process().objectives();
+    let view = views.iter().find(|view| view.name == "broker/fetch");
+    let view = view.expect("it has an objective");
+    assert_eq!((view.answered, view.waiting), (2, 0), "{view:?}");
+    let latency = view.latency_seconds.expect("two were answered");
+    assert!(latency < wait.as_secs_f64(), "{view:?}");
 }
 
 #[test]

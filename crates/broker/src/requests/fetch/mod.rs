@@ -26,6 +26,7 @@ use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
 use crate::fetch::session::{Partition, Reported, Session};
+use crate::objectives::woken;
 use crate::reply::Reply;
 use crate::security::Traffic;
 
@@ -124,6 +125,8 @@ async fn answer(
     broker: Arc<Broker>,
 ) -> (FetchResponse, AnswerRoom) {
     let mut session = begun.session.lock().await;
+    // There may be records already: then the fetch is measured from here on.
+    let mut measured = broker.objectives.begin_fetch(Instant::now());
     let names_bytes = session.names_bytes();
     let mut bytes = ANSWER_BYTES + names_bytes + session.partitions.len() * PARTITION_BYTES;
     loop {
@@ -142,6 +145,9 @@ async fn answer(
             continue;
         }
         let is_enough = round.bytes >= bounds.bytes_min || round.is_full || round.has_errors;
+        if !is_enough && let Some(measured) = measured.take() {
+            measured.take_back();
+        }
         if is_enough || Instant::now() >= bounds.until {
             if begun.is_new {
                 // A full answer covers each partition once.
@@ -155,7 +161,9 @@ async fn answer(
         // A waiting fetch must not hold the memory of the records it has read.
         drop((round, room));
         tokio::select! {
-            () = session.wait(bounds.until) => {}
+            woken_at = session.wait(bounds.until, broker.objectives.has_fetch()) => {
+                measured = woken_at.and_then(|at| broker.objectives.begin_fetch(at));
+            }
             _ = bounds.ending.wait_for(|ends| *ends) => bounds.until = Instant::now(),
         }
     }
@@ -313,8 +321,9 @@ impl Session {
         bytes
     }
 
-    /// Waits until a partition has more than at the last look, or until the deadline.
-    async fn wait(&mut self, until: Instant) {
+    /// Waits until a partition has more than at the last look, or until the deadline. Returns the time at which there was
+    /// more, if it is wanted.
+    async fn wait(&mut self, until: Instant, wants_time: bool) -> Option<Instant> {
         let watch = self.watch.get_or_insert_with(Watch::default);
         for (key, partition) in self.partitions.iter_mut().enumerate() {
             let Ok(lane) = &partition.lane else {
@@ -326,7 +335,16 @@ impl Session {
             watched.arm(partition.seen);
         }
         // At the deadline the next look is the last.
-        let _ = timeout_at(until, watch.ready()).await;
+        match wants_time {
+            true => {
+                let ready = timeout_at(until, woken(watch.ready())).await;
+                ready.ok().map(|(_, at)| at)
+            }
+            false => {
+                let _ = timeout_at(until, watch.ready()).await;
+                None
+            }
+        }
     }
 
     fn response(&mut self, begun: &Begun, round: Round) -> FetchResponse {
@@ -408,11 +426,11 @@ mod tests {
         let round = read(&mut session, false, usize::MAX, usize::MAX);
         assert!(round.bytes > 0);
         let until = Instant::now() + Duration::from_millis(200);
-        session.wait(until).await;
+        session.wait(until, false).await;
         assert!(Instant::now() >= until);
         append(&lane);
         let until = Instant::now() + Duration::from_secs(60);
-        session.wait(until).await;
-        assert!(Instant::now() < until);
+        let woken_at = session.wait(until, true).await;
+        assert!(woken_at.is_some_and(|at| at < until));
     }
 }
