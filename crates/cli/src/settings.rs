@@ -14,13 +14,14 @@ use millstream_base::nearest;
 use millstream_broker::security::{Exposed, TlsFiles, TokenRules};
 use millstream_broker::{BrokerConfig, KeySource, ListenerConfig, Protocol, TokenConfig};
 use millstream_log::LogConfig;
+use millstream_node::NoAddress;
 
 pub use self::entry::Use;
 use self::entry::{Config, Setting, VARIABLE_PREFIX};
 use self::profiles::Profiles;
 use self::table::{DATA_DEFAULT, USER_CLAIM_DEFAULT};
 pub use self::table::{HTTP_DEFAULT, LISTEN_DEFAULT, MECHANISM_DEFAULT, SETTINGS, Settings};
-use crate::values::{Advertised, Listeners};
+use crate::values::Advertised;
 
 /// The path of the settings' file.
 const CONFIG_VARIABLE: &str = "MILLSTREAM_CONFIG";
@@ -55,8 +56,8 @@ pub enum SettingsError {
         address.port()
     )]
     HttpExposed { address: SocketAddr },
-    #[error("cannot listen on {host}: {error}")]
-    NoAddress { host: String, error: std::io::Error },
+    #[error(transparent)]
+    NoAddress(#[from] NoAddress),
     #[error(
         "{given} addresses are advertised for {listeners} listeners: give one for each, with `;` between; an empty one is the \
          listener's own"
@@ -251,17 +252,10 @@ impl Settings {
     /// # Errors
     /// If a host name has no address, or if the number of advertised addresses is not the number of listeners.
     pub fn listeners(&self) -> Result<Vec<ListenerConfig>, SettingsError> {
-        let Some(Listeners(given)) = &self.listen else {
-            return self.advertise(vec![ListenerConfig::new(LISTEN_DEFAULT)]);
-        };
-        let listeners = given.iter().map(|listener| {
-            let no_address = |error| SettingsError::NoAddress {
-                host: listener.host.clone(),
-                error,
-            };
-            listener.config().map_err(no_address)
-        });
-        self.advertise(listeners.collect::<Result<_, _>>()?)
+        match &self.listen {
+            Some(listen) => self.advertise(listen.configs()?),
+            None => self.advertise(vec![ListenerConfig::new(LISTEN_DEFAULT)]),
+        }
     }
 
     fn advertise(

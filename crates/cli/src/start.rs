@@ -1,31 +1,22 @@
 //! `millstream start`: serves the node's streams over the network, and its state over HTTP.
 
-mod content;
-mod found;
-mod gate;
-mod keyed;
-mod keyed_errors;
-mod metrics;
 mod notify;
-mod watch;
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_base::{SystemRandom, TcpNetwork};
-use millstream_broker::security::{Tls, check_exposure};
-use millstream_broker::{BrokerConfig, Listening, SecurityConfig};
-use millstream_serve::{Gate, Options, Server};
+use millstream_base::TcpNetwork;
+use millstream_broker::{BrokerConfig, SecurityConfig};
+use millstream_node::{BoundNode, check_exposed};
+use millstream_serve::{Metric, MetricKind, MetricValue, Options, Sample, Server};
 use serde::Serialize;
 
-use self::content::NodeContent;
-use self::gate::NodeGate;
 use self::notify::{READY, STOPPING, notify};
 use crate::args::StartArgs;
 use crate::console::{Progress, print_json};
-use crate::events::Levels;
+use crate::events::{Levels, log_lines};
 use crate::http::{cannot_listen, url};
 use crate::node;
 use crate::settings::{LISTEN_DEFAULT, Settings, SettingsError};
@@ -55,24 +46,31 @@ fn config(args: &StartArgs, settings: &Settings) -> Result<BrokerConfig, Setting
             tokens: settings.tokens()?,
             ..defaults.security
         },
+        produce_objective: settings.produce_objective,
+        fetch_objective: settings.fetch_objective,
         ..defaults
     };
     settings.put_in_broker(&mut config);
-    let has_tls = config.tls.is_some();
-    let listeners = config.listeners.iter().map(|listener| {
-        let protocol = config.protocol(listener);
-        (listener.address, protocol.authentication, protocol.tls)
-    });
-    let http = settings
-        .http
-        .map(|http| (http, config.has_logins(), has_tls));
-    for (address, authentication, is_encrypted) in listeners.chain(http) {
-        let exposure = check_exposure(address, authentication, is_encrypted, args.insecure)?;
-        if let Some(exposure) = exposure {
-            tracing::warn!("{exposure}");
-        }
-    }
+    check_exposed(&config, settings.http, args.insecure)?;
     Ok(config)
+}
+
+/// Returns the metrics of the program itself.
+fn own_metrics() -> Vec<Metric> {
+    let lines = log_lines();
+    let sample = |level: &str, count| Sample {
+        labels: vec![("level", level.to_owned())],
+        value: MetricValue::Count(count),
+    };
+    vec![Metric {
+        name: "log_lines_total",
+        help: "Warnings and errors, whether or not they are written to stderr.",
+        kind: MetricKind::Counter,
+        samples: vec![
+            sample("warn", lines.warnings),
+            sample("error", lines.errors),
+        ],
+    }]
 }
 
 /// Warns of advertised names that this machine cannot resolve. Runs in a thread of its own, since resolving may take
@@ -106,15 +104,12 @@ pub fn run(
     // so that probes see a starting node.
     let config = config(&args, settings)?;
     check_advertised(&config);
-    let listening = Listening::bind(&TcpNetwork, config)?;
-    let content = Arc::new(NodeContent::new());
-    let http = serve_http(settings, listening.tls(), &content)?;
-    let has_tls = listening.tls().is_some();
+    let bound = BoundNode::bind(config, own_metrics)?;
+    let http = serve_http(settings, &bound)?;
+    let has_tls = bound.has_tls();
     let log = node::open(settings)?;
-    let clock = Arc::clone(log.clock());
-    let local_socket = Some(std::path::absolute(log.dir())?);
-    let server = listening.serve(local_socket, log.clone(), clock, Arc::new(SystemRandom))?;
-    content.serves(&log, server.broker());
+    let served = bound.serve(&log)?;
+    let server = served.server();
     server.broker().set_log_levels(Arc::new(Levels));
     let stop = stop()?;
     let started = Started {
@@ -141,31 +136,21 @@ pub fn run(
     notify(READY);
     while stop.sleep(LONG)? {}
     notify(STOPPING);
-    content.stops();
-    drop(server);
+    drop(served);
     drop(http);
     log.close()?;
     Ok(())
 }
 
-fn serve_http(
-    settings: &Settings,
-    tls: Option<&Arc<Tls>>,
-    content: &Arc<NodeContent>,
-) -> anyhow::Result<Option<Server>> {
+fn serve_http(settings: &Settings, bound: &BoundNode) -> anyhow::Result<Option<Server>> {
     let Some(address) = settings.http else {
         return Ok(None);
     };
-    let gate: Arc<dyn Gate> = Arc::new(NodeGate {
-        tls: tls.cloned(),
-        content: Arc::clone(content),
-    });
     let options = Options {
-        gate: Some(gate),
+        gate: Some(bound.gate()),
         hosts: settings.http_hosts(),
     };
-    let content = Arc::clone(content);
-    let server = Server::start(TcpNetwork, address, content, options);
+    let server = Server::start(TcpNetwork, address, bound.content(), options);
     server
         .map(Some)
         .map_err(|error| cannot_listen(address, error))

@@ -5,10 +5,8 @@
 mod owner;
 mod position;
 
-use std::collections::HashSet;
 use std::fmt::Display;
-use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
@@ -19,10 +17,10 @@ use clap::ValueEnum;
 use humantime::DurationError;
 use millstream_base::machine::memory_bytes;
 use millstream_base::{ByteSize, Offset};
-use millstream_broker::security::Principal;
-use millstream_broker::{KeySource, ListenerConfig, Protocol};
+use millstream_broker::KeySource;
 use millstream_client::{Mechanism, Start};
 use millstream_log::{POOL_BYTES_MIN, STREAM_PARTITIONS_MAX};
+use millstream_node::host_and_port;
 
 pub use self::owner::{ALL, Assignment, EntityPart, Owner};
 pub use self::position::Position;
@@ -151,75 +149,6 @@ pub fn http_address(text: &str) -> Result<SocketAddr, String> {
     address(bare.strip_suffix('/').unwrap_or(bare))
 }
 
-/// A Kafka listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listener {
-    pub protocol: Option<Protocol>,
-    /// A name or an IP address.
-    pub host: String,
-    pub port: u16,
-}
-
-impl Listener {
-    /// Resolves the listener's address. For a name, takes its first IPv4 address, or else its first address; clients
-    /// get the name.
-    pub fn config(&self) -> io::Result<ListenerConfig> {
-        let ip: Option<IpAddr> = self.host.parse().ok();
-        let address = match ip {
-            Some(ip) => SocketAddr::new(ip, self.port),
-            None => first_address(&self.host, self.port)?,
-        };
-        Ok(ListenerConfig {
-            address,
-            advertised: ip.is_none().then(|| (self.host.clone(), 0)),
-            protocol: self.protocol,
-        })
-    }
-}
-
-fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
-    let found: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
-    let of_ipv4 = found.iter().find(|address| address.is_ipv4());
-    let first = of_ipv4.or(found.first()).copied();
-    first.ok_or_else(|| io::Error::other("the name has no address"))
-}
-
-/// The Kafka listeners.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listeners(pub Vec<Listener>);
-
-/// Reads `[PROTOCOL://]HOST:PORT`, or several with `;` between.
-pub fn listeners(text: &str) -> Result<Listeners, String> {
-    let listeners = text.split(';').map(|listener| {
-        let listener = listener.trim();
-        let (protocol, place) = match listener.split_once("://") {
-            Some((protocol, place)) => (Some(protocol.parse()?), place),
-            None => (None, listener),
-        };
-        let (host, port) = host_and_port(place).ok_or(
-            "must be a host and a port, for instance 127.0.0.1:9092; or several with `;` between, each with its \
-             protocol, for instance PLAINTEXT://127.0.0.1:9092;SASL_SSL://0.0.0.0:9093",
-        )?;
-        Ok(Listener {
-            protocol,
-            host,
-            port,
-        })
-    });
-    listeners.collect::<Result<_, String>>().map(Listeners)
-}
-
-/// A host without brackets, and a port. The host is an IP address, or may be a name.
-fn host_and_port(text: &str) -> Option<(String, u16)> {
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some((address.ip().to_string(), address.port()));
-    }
-    let (host, port) = text.rsplit_once(':')?;
-    let is_part = |char: char| char.is_ascii_alphanumeric() || "-._".contains(char);
-    let is_name = !host.is_empty() && host.chars().all(is_part);
-    Some((host.to_owned(), port.parse().ok()?)).filter(|_| is_name)
-}
-
 /// The advertised hosts and ports, one for each listener; `None` for the listener's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertised(pub Vec<Option<(String, u16)>>);
@@ -253,22 +182,6 @@ pub fn log_format(text: &str) -> Result<LogFormat, String> {
 
 pub fn boolean(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| "must be true or false".to_owned())
-}
-
-/// Users, by their names.
-pub type Principals = HashSet<Principal>;
-
-/// Names of users separated by `;`, with or without `User:` before them.
-pub fn principals(text: &str) -> Result<Principals, String> {
-    let names = text
-        .split(';')
-        .map(str::trim)
-        .filter(|name| !name.is_empty());
-    let principals = names.map(|name| {
-        let name = name.strip_prefix("User:").unwrap_or(name);
-        Principal::user(name).ok_or_else(|| format!("{name:?} cannot be a user's name"))
-    });
-    principals.collect()
 }
 
 /// Names of hosts.
@@ -548,55 +461,6 @@ mod tests {
             let created = log.create_stream(name, config);
             assert_eq!(virtual_logs(&count.to_string()).is_ok(), created.is_ok());
         }
-    }
-
-    #[track_caller]
-    fn check_listener(text: &str, expected: Option<(Option<&str>, &str, u16)>) {
-        let found = listeners(text).ok().map(|found| {
-            assert_eq!(found.0.len(), 1);
-            let listener = &found.0[0];
-            let protocol = listener.protocol.map(Protocol::name);
-            (protocol, listener.host.clone(), listener.port)
-        });
-        let expected = expected.map(|(protocol, host, port)| (protocol, host.to_owned(), port));
-        assert_eq!(found, expected, "{text:?}");
-    }
-
-    #[test]
-    fn listeners_have_hosts_ports_and_protocols() {
-        check_listener("127.0.0.1:9092", Some((None, "127.0.0.1", 9092)));
-        check_listener("[::1]:0", Some((None, "::1", 0)));
-        check_listener(
-            "broker-1.example.com:1",
-            Some((None, "broker-1.example.com", 1)),
-        );
-        check_listener(
-            "SASL_SSL://0.0.0.0:9093",
-            Some((Some("SASL_SSL"), "0.0.0.0", 9093)),
-        );
-        check_listener(
-            "plaintext://localhost:9",
-            Some((Some("PLAINTEXT"), "localhost", 9)),
-        );
-        for wrong in [
-            "",
-            "9092",
-            ":9092",
-            "localhost",
-            "localhost:",
-            "localhost:65536",
-            "::1:9092",
-            "a b:1",
-            "HTTP://localhost:1",
-            "SSL://",
-            "localhost:1;",
-        ] {
-            check_listener(wrong, None);
-        }
-        assert_eq!(
-            listeners("localhost:1; SSL://[::]:2").map(|all| all.0.len()),
-            Ok(2)
-        );
     }
 
     #[test]

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use millstream_base::ByteSize;
 use millstream_flow::Running;
 use millstream_log::{Log, Stream};
+use millstream_node::log_metrics;
 use millstream_serve::{Metric, MetricKind};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::console::{count_of, grouped};
-use crate::http::log_metrics;
 
 /// The time over which rates are averaged, approximately.
 const RATE_TIME: Duration = Duration::from_secs(1);

@@ -25,7 +25,7 @@ const SAMPLE_HEADER: &str = "\
 const SET_BY_SAMPLE: &str = "data";
 
 /// The first setting of each section of the sample, and the section's comment.
-const SECTIONS: [(&str, &str); 5] = [
+const SECTIONS: [(&str, &str); 6] = [
     (
         "http",
         "# Network. On an address that other machines can reach, set a certificate and authentication as well.",
@@ -34,6 +34,7 @@ const SECTIONS: [(&str, &str); 5] = [
         "auto_create_topics",
         "# Topics and groups that clients create.",
     ),
+    ("produce_objective", "# Latencies."),
     ("authentication", "# Users."),
     ("pool", "# Memory and disk."),
     (

@@ -11,17 +11,20 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use millstream_base::ByteSize;
-use millstream_broker::{BrokerConfig, KeySource};
+use millstream_broker::{BrokerConfig, KeySource, Objective};
 use millstream_client::{Hash, Mechanism};
 use millstream_log::{
     COMPACTION_RATE_MIN, DECOMPRESSION_BYTES_MIN, JOURNAL_FILE_BYTES_MIN, POOL_BYTES_MIN,
+};
+use millstream_node::{
+    Listeners, OBJECTIVE_MAX, OBJECTIVE_MIN, Principals, listeners, objective, principals,
 };
 
 use super::entry::{
     Bounds, Setting, Use, numbers, paths, sizes, switches, texts, times, times_within, value,
 };
 use crate::events::{LogFormat, LogLevel};
-use crate::values::{self, Advertised, HostNames, Listeners, Principals, WORKERS_MAX};
+use crate::values::{self, Advertised, HostNames, WORKERS_MAX};
 
 /// The port that Kafka clients use by default.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9092);
@@ -93,7 +96,7 @@ settings! {
         .doc("Host names that HTTP requests may carry, beside addresses and localhost, separated by `;`")
         .example("broker.example.com");
 
-    listen: Listeners = value("ADDRESSES", values::listeners)
+    listen: Listeners = value("ADDRESSES", listeners)
         .used_by(&[Use::Broker, Use::Quickstart])
         .doc("Serve Kafka clients at this address, as HOST:PORT; or at several addresses separated by `;`, each with \
               the prefix PLAINTEXT://, SSL://, SASL_PLAINTEXT:// or SASL_SSL://")
@@ -134,6 +137,21 @@ settings! {
         .documented_as(&["num.partitions"])
         .in_broker(|config| &mut config.partitions_default);
 
+    produce_objective: Objective = value("TIME", objective)
+        .within(objective_bounds())
+        .used_by(&[Use::Broker])
+        .doc("Answer 99 % of produce requests within this time from their arrival: the server holds clients whose requests it \
+              would answer later, as it holds those over a quota")
+        .more("See [Objectives](#objectives)")
+        .example("20ms");
+
+    fetch_objective: Objective = value("TIME", objective)
+        .within(objective_bounds())
+        .used_by(&[Use::Broker])
+        .doc("Answer 99 % of fetch requests within this time from the moment at which there are records for them; \
+              otherwise as `produce_objective`")
+        .example("20ms");
+
     authentication: bool = switches()
         .used_by(&[Use::Broker])
         .doc("Require Kafka clients to log in: by SASL (PLAIN, SCRAM or OAUTHBEARER), or with a certificate")
@@ -141,7 +159,7 @@ settings! {
         .example("true")
         .in_broker(|config| &mut config.security.authentication);
 
-    super_users: Principals = value("USERS", values::principals)
+    super_users: Principals = value("USERS", principals)
         .used_by(&[Use::Broker])
         .documented_as(&["super.users"])
         .example("admin")
@@ -306,6 +324,15 @@ settings! {
         .doc("The form of log lines on stderr: text or json")
         .more("With `json`, everything on stderr is JSON, one object a line")
         .default(name_of(LogFormat::default()));
+}
+
+/// Returns the bounds of the times of objectives.
+fn objective_bounds() -> Bounds {
+    let text = |time| humantime::format_duration(time).to_string();
+    Bounds {
+        least: text(OBJECTIVE_MIN),
+        most: Some(text(OBJECTIVE_MAX)),
+    }
 }
 
 /// Returns the broker's config without any setting.

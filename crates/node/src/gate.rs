@@ -12,7 +12,7 @@ use millstream_serve::{Admission, Gate, Visited, Visitor};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::content::NodeContent;
+use crate::content::NodeContent;
 
 /// The Kafka listener's TLS, users and access rules.
 pub struct NodeGate {

@@ -1,4 +1,4 @@
-//! The content that a node serves over HTTP.
+//! The pages of a node over HTTP.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use millstream_serve::{Content, KEY_READERS_MAX, KEY_WRITERS_MAX, KeyedStreams, 
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
-use super::keyed::NodeStreams;
-use super::metrics;
-use super::watch::WatchBounds;
+use crate::keyed::NodeStreams;
+use crate::metrics;
+use crate::watch::WatchBounds;
 
 /// How long a view of the node is cached, so that many requests cost one look at the node.
 const LOOK_EVERY: Duration = Duration::from_millis(900);
@@ -27,9 +27,11 @@ const KEY_REBUILDS_MAX: usize = 2;
 /// The threads that look up older versions of keys at the same time.
 const KEY_OLDER_READS_MAX: usize = 1;
 
-/// A node, from before it has opened its log until it has closed it.
+/// The pages of a node, from before it has opened its log until it has closed it.
 pub struct NodeContent {
     started_at: Instant,
+    /// Returns the metrics of the program itself.
+    own_metrics: fn() -> Vec<Metric>,
     state: RwLock<State>,
     looked: Mutex<Option<Arc<Look>>>,
     rates: Mutex<Rates>,
@@ -63,9 +65,11 @@ struct Rates {
 }
 
 impl NodeContent {
-    pub fn new() -> NodeContent {
+    /// Returns the pages of a node that starts. `own_metrics` returns the metrics of the program itself.
+    pub(crate) fn new(own_metrics: fn() -> Vec<Metric>) -> NodeContent {
         NodeContent {
             started_at: Instant::now(),
+            own_metrics,
             state: RwLock::new(State::Starting),
             looked: Mutex::default(),
             rates: Mutex::default(),
@@ -80,7 +84,7 @@ impl NodeContent {
     }
 
     /// Marks the node as serving.
-    pub fn serves(&self, log: &Log, broker: &Arc<Broker>) {
+    pub(crate) fn serves(&self, log: &Log, broker: &Arc<Broker>) {
         *self.state.write() = State::Serving {
             log: log.clone(),
             broker: Arc::clone(broker),
@@ -88,13 +92,13 @@ impl NodeContent {
     }
 
     /// Marks the node as stopping, and drops its log.
-    pub fn stops(&self) {
+    pub(crate) fn stops(&self) {
         *self.state.write() = State::Stopping;
         *self.looked.lock() = None;
     }
 
     /// The broker, while it serves.
-    pub fn broker(&self) -> Option<Arc<Broker>> {
+    pub(crate) fn broker(&self) -> Option<Arc<Broker>> {
         match &*self.state.read() {
             State::Serving { broker, .. } => Some(Arc::clone(broker)),
             State::Starting | State::Stopping => None,
@@ -248,8 +252,12 @@ impl Content for NodeContent {
 
     fn metrics(&self) -> Vec<Metric> {
         let uptime = self.started_at.elapsed();
-        self.look()
-            .map_or_else(Vec::new, |look| metrics::of(&look, uptime))
+        let Some(look) = self.look() else {
+            return Vec::new();
+        };
+        let mut metrics = metrics::of(&look, uptime);
+        metrics.extend((self.own_metrics)());
+        metrics
     }
 
     fn streams(&self) -> Option<Value> {

@@ -7,9 +7,8 @@ use millstream_base::Timestamp;
 use millstream_log::{CompactionStats, KeyStats, PartitionInfo, StreamInfo};
 use millstream_serve::{Metric, MetricKind, MetricValue, Sample};
 
-use super::content::Look;
-use crate::events::log_lines;
-use crate::http::log_metrics;
+use crate::content::Look;
+use crate::log_metrics::log_metrics;
 
 use MetricKind::{Counter, Gauge, Histogram};
 
@@ -34,7 +33,6 @@ pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
         Metric::new("requests_memory_max_bytes", Gauge, broker.requests_bytes_max, "The bound of that memory."),
         Metric::new("answers_memory_bytes", Gauge, broker.answers_bytes, "Memory of answers, from before they are built until they are written."),
         Metric::new("answers_memory_max_bytes", Gauge, broker.answers_bytes_max, "The bound of that memory."),
-        log_lines_metric(),
     ];
     metrics.extend(log_metrics(&look.log));
     metrics.extend(disk(look));
@@ -46,20 +44,6 @@ pub fn of(look: &Look, uptime: Duration) -> Vec<Metric> {
     metrics.extend(of_groups(look));
     metrics.extend(of_requests(look));
     metrics
-}
-
-fn log_lines_metric() -> Metric {
-    let lines = log_lines();
-    let sample = |level: &str, count| sample([("level", level)], MetricValue::Count(count));
-    Metric {
-        name: "log_lines_total",
-        help: "Warnings and errors, whether or not they are written to stderr.",
-        kind: Counter,
-        samples: vec![
-            sample("warn", lines.warnings),
-            sample("error", lines.errors),
-        ],
-    }
 }
 
 /// The file system of the data directory; absent if the operating system does not report it.

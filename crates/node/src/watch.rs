@@ -19,7 +19,7 @@ use millstream_record::{Chunks, Decompressor, Record};
 use millstream_serve::{KEY_WATCHERS_MAX, KeyEvent, KeyWatch, KeyedError, KeyedVersion, WatchFrom};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::keyed_errors::{ended, failed};
+use crate::keyed_errors::{ended, failed};
 
 /// About the bytes of chunks that are read at once; a larger chunk comes whole.
 const PIECE_BYTES: usize = 64 << 10;

@@ -3,7 +3,7 @@
 use millstream_log::{KeyRange, LogError, SecondaryPosition, StreamPartition};
 use millstream_serve::{FoundPage, FoundPlace, KeyedValue};
 
-use super::keyed::{PAGE_BYTES, keyed_value};
+use crate::keyed::{PAGE_BYTES, keyed_value};
 
 /// Returns the first keys that have secondary keys of these ranges, over all partitions.
 pub fn found(

@@ -17,9 +17,9 @@ use millstream_serve::{
     KeyedVersion, PastVersion, WatchFrom,
 };
 
-use super::found::found;
-use super::keyed_errors::{ended, failed, may_take_effect, not_made};
-use super::watch::{NodeWatch, WatchBounds};
+use crate::found::found;
+use crate::keyed_errors::{ended, failed, may_take_effect, not_made};
+use crate::watch::{NodeWatch, WatchBounds};
 
 /// About the most bytes of keys and values in one page, over all partitions.
 pub const PAGE_BYTES: usize = 2 << 20;
