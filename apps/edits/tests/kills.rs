@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -131,4 +134,61 @@ fn each_edit_counts_once_however_often_the_application_is_killed() -> Result<(),
 #[test]
 fn each_edit_counts_once_on_two_ranks() -> Result<(), Error> {
     check(2)
+}
+
+/// Sends edits to a server, ten at a time, until this fails, and counts those that the server has acknowledged.
+fn produce(server: &Node, acknowledged: &AtomicU64) {
+    let edits = server.topic("edits").json::<Value>();
+    let mut first = acknowledged.load(Ordering::Relaxed);
+    while edits.send((first..first + 10).map(edit)).is_ok() {
+        first += 10;
+        acknowledged.fetch_add(10, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn edits_of_kafkas_clients_count_once_however_often_the_process_is_killed() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let node = Node::embedded(dir.path())?;
+    let edits = node.topic("edits").json::<Value>().partitions(4);
+    drop((edits.create()?, node));
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    for after in kills() {
+        let mut command = command(dir.path(), 1);
+        command.args(["--listen", "127.0.0.1:0"]);
+        command.stderr(Stdio::piped());
+        let mut run = start(&mut command, LIMIT)?;
+        let mut stderr = BufReader::new(run.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line)?;
+        let address = line.trim().strip_prefix("listening on ");
+        let server = Node::connect(address.unwrap_or_else(|| panic!("{line}")))?;
+        let counted = Arc::clone(&acknowledged);
+        // A client goes on trying for long after the kill, so it is not waited for.
+        thread::spawn(move || produce(&server, &counted));
+        thread::sleep(after);
+        run.kill()?;
+        run.wait()?;
+    }
+    let acknowledged = acknowledged.load(Ordering::Relaxed);
+    let mut last = command(dir.path(), 1);
+    let status = start(last.arg("--until-now"), LIMIT)?.wait()?;
+    assert!(status.success(), "{status}");
+
+    let node = Node::embedded(dir.path())?;
+    let stored = node.topic("edits").json::<Value>().read_all()?;
+    let count = stored.len() as u64;
+    assert!(
+        acknowledged > 0 && count >= acknowledged,
+        "{count} of {acknowledged}"
+    );
+    for (name, field) in [("by_user", "user"), ("by_page", "page")] {
+        let mut expected = BTreeMap::new();
+        for edit in &stored {
+            let key = edit[field].as_str().unwrap_or_default().to_owned();
+            *expected.entry(key).or_insert(0) += 1;
+        }
+        assert_eq!(state(&node, name)?, expected, "{name}");
+    }
+    Ok(())
 }

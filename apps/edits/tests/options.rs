@@ -1,7 +1,8 @@
 //! The options that every application of the library has.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -62,20 +63,31 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Starts an application that serves. Returns its address, too.
+/// Starts an application that serves, and reads a line on stderr for each of these prefixes. Returns the rests of the lines.
+fn start_with<const N: usize>(
+    data: &Path,
+    options: &[&str],
+    prefixes: [&str; N],
+) -> (Child, [String; N]) {
+    let mut run = start(&mut command(data, options), LIMIT).unwrap();
+    let mut stderr = BufReader::new(run.stderr.take().unwrap());
+    let rests = prefixes.map(|prefix| {
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let rest = line.trim().strip_prefix(prefix);
+        rest.unwrap_or_else(|| panic!("{line}")).to_owned()
+    });
+    // It may write more lines.
+    thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    (run, rests)
+}
+
+/// Starts an application that serves HTTP. Returns its address, too.
 fn start_serving(data: &Path, options: &[&str]) -> (Child, String) {
     let mut options = options.to_vec();
     options.extend(["--http", "127.0.0.1:0"]);
-    let mut run = start(&mut command(data, &options), LIMIT).unwrap();
-    let mut stderr = BufReader::new(run.stderr.take().unwrap());
-    let mut line = String::new();
-    stderr.read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("watch it at http://");
-    let address = address.and_then(|rest| rest.strip_suffix('/'));
-    let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
-    // It may write more lines.
-    thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
-    (run, address)
+    let (run, [address]) = start_with(data, &options, ["watch it at http://"]);
+    (run, address.trim_end_matches('/').to_owned())
 }
 
 #[test]
@@ -104,6 +116,85 @@ fn an_application_serves_its_state_and_metrics_and_ends_with_a_signal() -> Resul
     let expected = (0..7).map(|user| (format!("u{user}"), 110));
     assert_eq!(counts, expected.collect::<Vec<_>>());
     Ok(())
+}
+
+/// Returns the committed counts of the users, as clients of a server see them.
+fn counts_at(server: &Node) -> BTreeMap<String, u64> {
+    let state = server.topic("edits.state.by_user").json::<u64>();
+    let counts = state.read_keys::<String>().unwrap();
+    counts.into_iter().collect()
+}
+
+#[test]
+fn an_application_serves_kafkas_clients_beside_its_flow() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    send_edits(dir.path(), 0..0)?;
+    let options = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let prefixes = ["listening on ", "watch it at http://"];
+    for turn in 1..=2_u64 {
+        let (mut serving, [listen, http]) = start_with(dir.path(), &options, prefixes);
+        let http = http.trim_end_matches('/');
+        let server = Node::connect(&listen)?;
+        let edits = server.topic("edits").json::<Value>();
+        let edit = |number| json!({ "user": format!("u{}", number % 7), "page": "p" });
+        edits.send((0..700).map(edit))?;
+        // The second run also counts the edits that came while the first one ended.
+        let late = (turn == 2).then(|| ("late".to_owned(), 7));
+        let users = (0..7).map(|user| (format!("u{user}"), turn * 100));
+        let expected: BTreeMap<String, u64> = users.chain(late).collect();
+        wait_until("clients read the committed counts", || {
+            counts_at(&server) == expected
+        });
+        let count = get(http, "/kv/edits.state.by_user/u3");
+        assert!(count.ends_with(&(turn * 100).to_string()), "{count}");
+        let streams = get(http, "/api/v1/streams");
+        assert!(streams.contains("\"stream\":\"edits\""), "{streams}");
+        let overview = get(http, "/api/v1/overview");
+        assert!(overview.contains("\"flow\":\"edits\""), "{overview}");
+        assert!(overview.contains("\"connections\":"), "{overview}");
+        let ready = get(http, "/readyz");
+        assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
+        edits.send((0..7).map(|_| json!({ "user": "late", "page": "p" })))?;
+        kill_process(Pid::from_child(&serving), Signal::INT).unwrap();
+        assert!(serving.wait()?.success(), "run {turn}");
+    }
+    Ok(())
+}
+
+#[test]
+fn listeners_that_cannot_be_are_refused_before_anything_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let cases: [(&[&str], &str); 7] = [
+        (&["--listen", &taken], "in use"),
+        (&["--listen", "0.0.0.0:0"], "turn authentication on"),
+        (
+            &["--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"],
+            "turn authentication on",
+        ),
+        (&["--listen", "SSL://127.0.0.1:0"], "no certificate"),
+        (
+            &["--listen", "no-such-host.invalid:1"],
+            "no-such-host.invalid",
+        ),
+        (&["--listen", "9092"], "must be a host and a port"),
+        (&["--authentication"], "--listen"),
+    ];
+    for (options, told) in cases {
+        let (succeeds, error) = run(&data, options);
+        assert!(!succeeds && error.contains(told), "{options:?}: {error}");
+        assert!(!data.exists(), "{options:?}");
+    }
+    let mut command = millstream_testing::command(env!("CARGO_BIN_EXE_edits"));
+    command.args(["--listen", "127.0.0.1:0", "--server", "127.0.0.1:1"]);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let (succeeds, error) = run_to_end(&mut command);
+    assert!(
+        !succeeds && error.contains("cannot be used with"),
+        "{error}"
+    );
 }
 
 #[test]

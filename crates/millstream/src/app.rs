@@ -11,11 +11,14 @@ use std::thread;
 use clap::{Args, Parser, ValueEnum};
 use millstream_exchange::{ExchangeError, Ranks};
 use millstream_flow::{FlowSettings, Resume};
+use millstream_node::ServedNode;
+use millstream_serve::Server;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::error::Error;
 use crate::flow_builder::Flow;
 use crate::job::{Job, join_all};
+use crate::listen::{ListenOptions, bind};
 use crate::node::Node;
 use crate::running::{Begun, serve};
 
@@ -48,11 +51,13 @@ struct Options {
     /// A data directory that this process opens itself, in place of a server
     #[arg(long, value_name = "DIR", conflicts_with = "server")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    listen: ListenOptions,
     /// Run on this number of ranks, as threads of this process; mpirun and srun start ranks as processes
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ranks: Option<u32>,
-    /// Serve the page, the state and the metrics over HTTP at this address of this machine; other machines must not reach
-    /// it, since visitors do not log in
+    /// Serve the page, the state and the metrics over HTTP at this address, with --listen also the keys of topics; other
+    /// machines must not reach it without --authentication, since visitors do not log in
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
     /// End at the present ends of the topics, in place of waiting for further records
@@ -104,7 +109,7 @@ impl App {
     }
 }
 
-/// Runs an application with the options of the command line: the node (`--server` or `--data`), `--ranks`, `--http`,
+/// Runs an application with the options of the command line: the node (`--server` or `--data`), `--listen`, `--ranks`, `--http`,
 /// `--until-now` and `--resume`; `--help` lists them. `flow` builds the same flow on each rank; on one rank it may also build
 /// several, as an array or a [`Job`], which one HTTP server serves. The first Ctrl-C stops
 /// the flow behind its last checkpoint, and a second one ends the process. Warnings go to stderr, or all from the level on
@@ -183,6 +188,51 @@ fn write_events() -> Result<(), Error> {
     Ok(())
 }
 
+/// The parts of a process around its flows. HTTP ends first, then the broker, which so answers clients until the flows have
+/// committed their last checkpoints, then the log.
+struct Open {
+    _http: Option<Server>,
+    _served: Option<ServedNode>,
+    node: Node,
+}
+
+/// Opens the node, and serves it and the flows. An address may be in use: then nothing is made on disk, and no rank begins.
+fn open(options: &Options, ranks: &[Ranks], begun: &Begun) -> Result<Open, Error> {
+    // Only one process serves the flow, wherever the others run.
+    let http = options
+        .http
+        .filter(|_| ranks.iter().any(|ranks| ranks.rank() == 0));
+    let listen = options.listen.config()?;
+    let bound = listen.map(|config| bind(config, http)).transpose()?;
+    let scheme = match &bound {
+        Some(bound) if bound.has_tls() => "https",
+        _ => "http",
+    };
+    let http = http.map(|address| match &bound {
+        Some(bound) => bound.serve_http(begun, address),
+        None => serve(begun, address),
+    });
+    let http = http.transpose()?;
+    let node = match &options.data {
+        Some(dir) => Node::embedded(dir),
+        None => Node::connect(&options.server),
+    }?;
+    let served = bound.map(|bound| bound.serve(&node)).transpose()?;
+    if let Some(served) = &served {
+        let addresses = served.server().local_addresses().iter();
+        let addresses: Vec<_> = addresses.map(SocketAddr::to_string).collect();
+        eprintln!("listening on {}", addresses.join(" and "));
+    }
+    if let Some(http) = &http {
+        eprintln!("watch it at {scheme}://{}/", http.local_address());
+    }
+    Ok(Open {
+        _http: http,
+        _served: served,
+        node,
+    })
+}
+
 fn run(
     options: &Options,
     flow: &(impl Fn(&App) -> Result<Job, Error> + Sync),
@@ -192,28 +242,14 @@ fn run(
         Some(count) => Ranks::threads(count),
         None => vec![Ranks::from_environment()?],
     };
-    let node = match &options.data {
-        Some(dir) => Node::embedded(dir),
-        None => Node::connect(&options.server),
-    };
-    let node = node.inspect_err(|error| fail(&ranks, error))?;
-    let in_process = ranks.len();
-    // Only one process serves the flow, wherever the others run.
-    let http = options
-        .http
-        .filter(|_| ranks.iter().any(|ranks| ranks.rank() == 0));
     let begun = Begun::default();
-    // The address may be in use: then no rank begins.
-    let server = http.map(|address| serve(&begun, address)).transpose();
-    let server = server.inspect_err(|error| fail(&ranks, error))?;
-    if let Some(server) = &server {
-        eprintln!("watch it at http://{}/", server.local_address());
-    }
+    let open = open(options, &ranks, &begun).inspect_err(|error| fail(&ranks, error))?;
+    let in_process = ranks.len();
     thread::scope(|scope| {
         let threads: Vec<_> = ranks
             .into_iter()
             .map(|ranks| {
-                let (node, begun, stop) = (node.clone(), &begun, &stop);
+                let (node, begun, stop) = (open.node.clone(), &begun, &stop);
                 scope.spawn(move || {
                     let app = App {
                         node,

@@ -1,12 +1,15 @@
 //! Errors of applications.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use millstream_broker::StartError;
 use millstream_client::ClientError;
 use millstream_connect::BadFlowName;
 use millstream_exchange::ExchangeError;
 use millstream_flow::FlowError;
 use millstream_log::LogError;
+use millstream_node::NoAddress;
 
 /// The reason for which an application cannot begin, or has ended.
 #[derive(thiserror::Error)]
@@ -76,6 +79,32 @@ pub enum Error {
         /// The system's error.
         error: std::io::Error,
     },
+    /// The process cannot serve Kafka's clients.
+    #[error(transparent)]
+    Listen(#[from] StartError),
+    /// The host of a listener has no address.
+    #[error(transparent)]
+    NoAddress(#[from] NoAddress),
+    /// Clients of other machines could do everything without a login.
+    #[error(
+        "other machines can reach {address}, and clients need not log in there: turn authentication on, or use an address of \
+         this machine alone, for instance 127.0.0.1:{}",
+        .address.port()
+    )]
+    Exposed {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// A job has listeners for a node that is a server.
+    #[error(
+        "only the process that has a data directory open serves it: leave out `Job::listen`, since the node is a server"
+    )]
+    ListensForServer,
+    /// A job has listeners, and the command line decides about these.
+    #[error(
+        "`millstream::main` has listeners of its own: leave out `Job::listen`, and name them with `--listen`"
+    )]
+    ListensInMain,
     /// The environment names no level of events.
     #[error(
         "MILLSTREAM_LOG is {0:?}, which is no level: set it to off, error, warn, info, debug or trace, or unset it"

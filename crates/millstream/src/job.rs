@@ -5,11 +5,15 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use millstream_broker::BrokerConfig;
 use millstream_flow::serving::Requests;
+use millstream_node::ServedNode;
 use millstream_serve::Server;
 
 use crate::error::Error;
 use crate::flow_builder::Flow;
+use crate::listen::bind;
+use crate::node::Node;
 use crate::running::{Begun, RunningFlow, serve};
 
 /// The interval at which a job checks whether it must stop.
@@ -52,6 +56,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Job {
     flows: Vec<Flow>,
     http: Option<SocketAddr>,
+    /// The node that the job serves to Kafka's clients, and its listeners.
+    listen: Option<(Node, BrokerConfig)>,
 }
 
 impl From<Flow> for Job {
@@ -68,7 +74,10 @@ impl<const N: usize> From<[Flow; N]> for Job {
 
 impl From<Vec<Flow>> for Job {
     fn from(flows: Vec<Flow>) -> Job {
-        Job { flows, http: None }
+        Job {
+            flows,
+            ..Job::default()
+        }
     }
 }
 
@@ -83,18 +92,78 @@ impl Job {
         }
     }
 
+    /// Serves the topics of a node to Kafka's clients from this process, as `millstream start` does: until the
+    /// [`RunningJob`] is dropped, and so also behind the end of the flows. The node is a data directory
+    /// ([`Node::embedded`]). Flows and clients use the same topics; records pass from one to the other in memory.
+    ///
+    /// The [HTTP server](Self::http) then also has the node's page and its keys (`/kv`). Its visitors have the users, the rights
+    /// and the certificate of the listeners. The job does not start if other machines reach a listener or the HTTP server
+    /// without a login.
+    ///
+    /// ```
+    /// use millstream::broker::BrokerConfig;
+    /// use millstream::{Flow, Job, Node};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let lines = node.topic("lines").text().create()?;
+    /// let upper = Flow::new("upper")
+    ///     .read(lines.clone())
+    ///     .map(|line| line.to_uppercase())
+    ///     .write(node.topic("upper").text());
+    /// // 127.0.0.1:9092 is the port that clients try first.
+    /// let listeners = BrokerConfig::new("127.0.0.1:0".parse().unwrap());
+    /// let job = Job::from(upper).listen(&node, listeners).start()?;
+    ///
+    /// // Another process: a program of this library, or any client of Kafka.
+    /// let server = Node::connect(&job.listen_addresses()[0].to_string())?;
+    /// server.topic("lines").text().send(["hello"])?;
+    /// let upper = server.topic("upper").text();
+    /// while upper.read_all()?.is_empty() {
+    ///     std::thread::sleep(std::time::Duration::from_millis(10));
+    /// }
+    /// assert_eq!(upper.read_all()?, ["HELLO"]);
+    /// job.stop();
+    /// job.join()?;
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    #[must_use]
+    pub fn listen(self, node: &Node, config: BrokerConfig) -> Job {
+        Job {
+            listen: Some((node.clone(), config)),
+            ..self
+        }
+    }
+
     /// Starts all flows, in their order. Dropped, they end where they stand.
     ///
     /// # Errors
     /// If one of them cannot start: then those before it end. A job of several flows runs on one rank.
-    pub fn start(self) -> Result<RunningJob, Error> {
+    ///
+    /// # Panics
+    /// If the settings of [`listen`](Self::listen) name no listener.
+    pub fn start(mut self) -> Result<RunningJob, Error> {
         let addresses: Vec<_> = self.flows.iter().filter_map(Flow::take_http).collect();
         let http = self.http.or(addresses.first().copied());
         let begun = Begun::default();
-        // The address may be in use: then nothing begins.
-        let server = http.map(|address| serve(&begun, address)).transpose()?;
+        // An address may be in use: then nothing begins.
+        let (server, node) = match self.listen.take() {
+            None => (http.map(|http| serve(&begun, http)).transpose()?, None),
+            Some((node, config)) => {
+                node.log().ok_or(Error::ListensForServer)?;
+                let bound = bind(config, http)?;
+                let server = http
+                    .map(|http| bound.serve_http(&begun, http))
+                    .transpose()?;
+                (server, Some(bound.serve(&node)?))
+            }
+        };
         let flows = self.start_in(&begun)?;
-        Ok(RunningJob { server, flows })
+        Ok(RunningJob {
+            server,
+            flows,
+            node,
+        })
     }
 
     /// Starts the job, and waits for its end.
@@ -107,6 +176,9 @@ impl Job {
 
     /// Starts all flows, which a server elsewhere serves.
     pub(crate) fn start_in(self, begun: &Begun) -> Result<Vec<RunningFlow>, Error> {
+        if self.listen.is_some() {
+            return Err(Error::ListensInMain);
+        }
         if let [first, _, ..] = &self.flows[..]
             && first.ranks() > 1
         {
@@ -129,6 +201,8 @@ pub struct RunningJob {
     /// Stops before the flows.
     server: Option<Server>,
     flows: Vec<RunningFlow>,
+    /// Ends behind the flows.
+    node: Option<ServedNode>,
 }
 
 impl RunningJob {
@@ -146,6 +220,12 @@ impl RunningJob {
     /// Returns the address of its HTTP server, if it has one.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::local_address)
+    }
+
+    /// Returns the addresses at which it serves [Kafka's clients](Job::listen), in the order of its settings.
+    pub fn listen_addresses(&self) -> &[SocketAddr] {
+        let node = self.node.as_ref();
+        node.map_or(&[], |node| node.server().local_addresses())
     }
 
     /// Stops all flows, behind the items that they have read.

@@ -33,7 +33,7 @@
 //! ```
 //!
 //! The crates below it are the parts: [`flow`] is the engine, [`connect`] joins it with streams, [`log`] is the storage
-//! of the process, [`client`] the client of a server, [`serve`] is HTTP.
+//! of the process, [`client`] the client of a server, [`broker`] serves Kafka's clients, [`serve`] is HTTP.
 
 mod app;
 mod changes;
@@ -46,6 +46,7 @@ mod flow_builder;
 mod job;
 mod joins;
 mod keyed;
+mod listen;
 mod logged_letters;
 mod node;
 mod other_windows;
@@ -78,6 +79,7 @@ pub use millstream_flow::serving::{Call, Reply, Request, RequestSettings, Respon
 pub use millstream_flow::{CountWindow, Objective};
 
 pub use millstream_base as base;
+pub use millstream_broker as broker;
 pub use millstream_client as client;
 pub use millstream_connect as connect;
 pub use millstream_flow as flow;

@@ -96,6 +96,14 @@ impl Node {
         Topic::new(self.clone(), name)
     }
 
+    /// Returns the log, if it is open in this process.
+    pub(crate) fn log(&self) -> Option<&Log> {
+        match &self.place {
+            Place::Log(log) => Some(log),
+            Place::Server(_) => None,
+        }
+    }
+
     /// Makes a topic unless it exists.
     pub(crate) fn ensure(&self, topic: &str, settings: &TopicSettings) -> Result<(), BoxError> {
         let config = StreamConfig {

@@ -8,7 +8,8 @@ use std::time::Instant;
 use millstream_base::TcpNetwork;
 use millstream_flow::Running;
 use millstream_flow::serving::Requests;
-use millstream_serve::{Content, Metric, Options, Server};
+use millstream_node::NodeContent;
+use millstream_serve::{Content, KeyedStreams, Metric, Options, Server};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -78,23 +79,39 @@ pub(crate) struct BegunFlows {
     pub requests: Vec<Requests>,
 }
 
-/// Serves the flows that this process runs.
+/// Serves the flows that this process runs. Visitors do not log in.
 pub(crate) fn serve(begun: &Begun, address: SocketAddr) -> Result<Server, Error> {
-    let content = FlowContent {
-        begun: Arc::clone(begun),
-        started_at: Instant::now(),
-    };
-    let server = Server::start(TcpNetwork, address, Arc::new(content), Options::default());
+    start_http(address, FlowContent::new(begun, None), Options::default())
+}
+
+/// Serves pages over HTTP.
+pub(crate) fn start_http(
+    address: SocketAddr,
+    content: FlowContent,
+    options: Options,
+) -> Result<Server, Error> {
+    let server = Server::start(TcpNetwork, address, Arc::new(content), options);
     server.map_err(|error| Error::Http {
         address: address.to_string(),
         error,
     })
 }
 
-/// The flows' page.
-struct FlowContent {
+/// The pages of flows, and of the node that this process serves.
+pub(crate) struct FlowContent {
     begun: Begun,
+    node: Option<Arc<NodeContent>>,
     started_at: Instant,
+}
+
+impl FlowContent {
+    pub fn new(begun: &Begun, node: Option<Arc<NodeContent>>) -> FlowContent {
+        FlowContent {
+            begun: Arc::clone(begun),
+            node,
+            started_at: Instant::now(),
+        }
+    }
 }
 
 impl Content for FlowContent {
@@ -105,15 +122,40 @@ impl Content for FlowContent {
     fn overview(&self) -> Value {
         let begun = self.begun.lock();
         let name = begun.ranks.first().map(|rank| rank.name().to_owned());
-        json!({
-            "name": name,
-            "flow": name,
-            "uptime_s": self.started_at.elapsed().as_secs_f64(),
-        })
+        drop(begun);
+        let node = self.node.as_ref().map(|node| node.overview());
+        let mut overview = node.unwrap_or_else(|| json!({}));
+        overview["name"] = json!(name);
+        overview["flow"] = json!(name);
+        overview["uptime_s"] = json!(self.started_at.elapsed().as_secs_f64());
+        overview
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
+        let node = self.node.as_ref().map(|node| node.metrics());
+        node.unwrap_or_default()
+    }
+
+    fn streams(&self) -> Option<Value> {
+        self.node.as_ref()?.streams()
+    }
+
+    fn groups(&self) -> Option<Value> {
+        self.node.as_ref()?.groups()
+    }
+
+    fn keyed(&self) -> Option<Arc<dyn KeyedStreams>> {
+        self.node.as_ref()?.keyed()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        self.node.as_ref().map_or(Ok(()), |node| node.readiness())
+    }
+
+    fn tick(&self) {
+        if let Some(node) = &self.node {
+            node.tick();
+        }
     }
 
     fn requests(&self) -> Vec<Requests> {

@@ -10,12 +10,8 @@ use crate::workspace::{Dependency, Package};
 const FOR_TESTS: [&str; 2] = ["sim", "testing"];
 
 /// Crates whose tests use further crates.
-const TESTED_WITH: [(&str, &str); 4] = [
-    ("client", "broker"),
-    ("connect", "broker"),
-    ("millstream", "broker"),
-    ("sim", "log"),
-];
+const TESTED_WITH: [(&str, &str); 3] =
+    [("client", "broker"), ("connect", "broker"), ("sim", "log")];
 
 /// Compares the dependencies of all packages with the map. A crate may depend on the crates that its row names, and on
 /// their dependencies. A row names only crates above it, so circles are impossible, and only real dependencies.
