@@ -225,6 +225,7 @@ mod tests {
             "state",
             "nexmark",
             "ranks",
+            "slo",
             "soak",
             "torture",
             "librdkafka",

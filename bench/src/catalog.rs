@@ -2,11 +2,12 @@
 
 use crate::benchmark::Benchmark;
 use crate::{
-    ads, broker, engine, keys, librdkafka, log, nexmark, push, ranks, soak, state, torture, windows,
+    ads, broker, engine, keys, librdkafka, log, nexmark, push, ranks, slo, soak, state, torture,
+    windows,
 };
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 15] = [
+pub const BENCHMARKS: [Benchmark; 16] = [
     log::BENCHMARK,
     keys::BENCHMARK,
     engine::BENCHMARK,
@@ -19,6 +20,7 @@ pub const BENCHMARKS: [Benchmark; 15] = [
     state::BENCHMARK,
     nexmark::BENCHMARK,
     ranks::BENCHMARK,
+    slo::BENCHMARK,
     soak::BENCHMARK,
     torture::BENCHMARK,
     librdkafka::BENCHMARK,

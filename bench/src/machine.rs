@@ -1,7 +1,9 @@
 //! Where and when a benchmark ran.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use millstream_base::{Clock as _, SystemClock};
 
@@ -32,6 +34,11 @@ pub fn commit() -> Option<String> {
     })
 }
 
+/// The processors that this process may use.
+pub fn cores() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
 /// Processor, cores, memory, kernel, and whether there are joules.
 pub fn describe() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -39,7 +46,7 @@ pub fn describe() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
         .map_or("unknown processor", |(_, model)| model);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = cores();
     let memory = rustix::system::sysinfo();
     let memory_bytes = memory.totalram.saturating_mul(memory.mem_unit.into());
     let kernel = rustix::system::uname();

@@ -254,9 +254,29 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The value that this percentage of `values` is not above; NaN without any.
+pub fn percentile(mut values: Vec<f64>, percent: f64) -> f64 {
+    let rank = (values.len() as f64 * percent / 100.0).ceil() as usize;
+    let index = rank.clamp(1, values.len().max(1)) - 1;
+    match values.is_empty() {
+        true => f64::NAN,
+        false => *values.select_nth_unstable_by(index, f64::total_cmp).1,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn percentiles_are_values_by_their_rank() {
+        let values = || (1..=1_000).rev().map(f64::from).collect::<Vec<f64>>();
+        let ranks = [(0.0, 1.0), (50.0, 500.0), (99.9, 999.0), (100.0, 1_000.0)];
+        for (percent, expected) in ranks {
+            assert_eq!(percentile(values(), percent), expected);
+        }
+        assert!(percentile(Vec::new(), 50.0).is_nan());
+    }
 
     #[test]
     fn contenders_take_turns_in_an_order_that_changes() {

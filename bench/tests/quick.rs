@@ -146,6 +146,35 @@ fn every_case_of_nexmark_runs() {
     check("nexmark", 44, "q5", 2);
 }
 
+#[test]
+fn tasks_with_an_objective_run_beside_analytics() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = run("slo", dir.path(), &[]);
+    let cases = report["cases"].as_array().unwrap();
+    let names: Vec<&str> = cases
+        .iter()
+        .map(|case| case["case"].as_str().unwrap())
+        .collect();
+    let expected = ["peak-90", "peak-150"].map(|peak| {
+        let figures = ["within-30-ms", "analytics"];
+        figures.map(|figure| format!("{peak}/{figure}"))
+    });
+    assert_eq!(names, expected.as_flattened());
+    for case in cases {
+        let percent = case["ours"].as_f64().unwrap();
+        assert!(percent > 0.0 && percent < 101.0, "{case}");
+    }
+    let out = dir.path().join("slo");
+    for peak in ["peak-90", "peak-150"] {
+        for picture in ["load", "latency"] {
+            assert!(out.join(format!("{peak}-{picture}.png")).exists());
+        }
+        let csv = std::fs::read_to_string(out.join(format!("{peak}.csv"))).unwrap();
+        assert!(csv.lines().count() > 10, "{csv}");
+        assert!(csv.starts_with("round,seconds,rate_per_s,"), "{csv}");
+    }
+}
+
 /// But for processes, where there is no MPI.
 #[test]
 fn every_case_of_ranks_runs() {
