@@ -43,7 +43,7 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 	@exec scripts/contained.sh 3600 scripts/test.sh
 
 # Benchmarks without ranks measure the program as it is built without MPI.
-bench: ## all benchmarks, or one: NAME=log, NAME=keys, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=state, NAME=nexmark, NAME=ranks, NAME=slo, NAME=soak, NAME=torture, NAME=librdkafka; more words in ARGS="--for 2h"
+bench: ## all benchmarks, or one: NAME=log, NAME=keys, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=state, NAME=nexmark, NAME=ranks, NAME=serving, NAME=slo, NAME=soak, NAME=torture, NAME=librdkafka; more words in ARGS="--for 2h"
 	@$(LIMIT) 1200 scripts/setup.sh bench
 	@cargo build --profile profiling --locked -p millstream-cli -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))
 	@$(TARGET)/profiling/millstream-bench $(NAME) $(ARGS)

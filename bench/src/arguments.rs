@@ -225,6 +225,7 @@ mod tests {
             "state",
             "nexmark",
             "ranks",
+            "serving",
             "slo",
             "soak",
             "torture",

@@ -2,12 +2,12 @@
 
 use crate::benchmark::Benchmark;
 use crate::{
-    ads, broker, engine, keys, librdkafka, log, nexmark, push, ranks, slo, soak, state, torture,
-    windows,
+    ads, broker, engine, keys, librdkafka, log, nexmark, push, ranks, serving, slo, soak, state,
+    torture, windows,
 };
 
 /// All benchmarks, in the order in which they run.
-pub const BENCHMARKS: [Benchmark; 16] = [
+pub const BENCHMARKS: [Benchmark; 17] = [
     log::BENCHMARK,
     keys::BENCHMARK,
     engine::BENCHMARK,
@@ -20,6 +20,7 @@ pub const BENCHMARKS: [Benchmark; 16] = [
     state::BENCHMARK,
     nexmark::BENCHMARK,
     ranks::BENCHMARK,
+    serving::BENCHMARK,
     slo::BENCHMARK,
     soak::BENCHMARK,
     torture::BENCHMARK,

@@ -3,13 +3,19 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The first word of a command line that starts this program as a child.
 pub const CHILD: &str = "child";
+
+/// The longest time that a child may take to end.
+const END_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The work of a child process.
 pub trait Task: Serialize + DeserializeOwned {
@@ -107,6 +113,19 @@ impl Working {
         self.lines.read_line(&mut line)?;
         ensure!(!line.is_empty(), "the child ended early (see above)");
         Ok(serde_json::from_str(&line)?)
+    }
+
+    /// Waits for its end, which another line has asked for.
+    pub fn wait(mut self) -> Result<()> {
+        let asked_at = Instant::now();
+        while asked_at.elapsed() < END_MAX {
+            if let Some(status) = self.child.try_wait()? {
+                ensure!(status.success(), "the child has ended with {status}");
+                return Ok(());
+            }
+            sleep(LOOK_EVERY);
+        }
+        bail!("the child has not ended after {END_MAX:?}")
     }
 
     /// Kills it, as `kill -9` does.

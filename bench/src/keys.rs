@@ -8,7 +8,7 @@ mod durable;
 mod growth;
 mod in_process;
 mod larger;
-mod load;
+pub mod load;
 mod network;
 mod ours;
 mod produce;
@@ -16,7 +16,7 @@ mod queue;
 mod scan;
 mod start;
 mod table;
-mod valkey;
+pub mod valkey;
 
 use crate::benchmark::Benchmark;
 use crate::child::Entry;

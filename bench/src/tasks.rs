@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::child::Entry;
-use crate::{keys, log, nexmark, push, ranks, state, windows};
+use crate::{keys, log, nexmark, push, ranks, serving, state, windows};
 
 /// Runs a task in this process, which the kernel kills when its parent ends.
 ///
@@ -18,7 +18,7 @@ pub fn run(name: &str, json: &str) -> Result<()> {
 }
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    const ALL: [&[Entry]; 7] = [
+    const ALL: [&[Entry]; 8] = [
         &log::TASKS,
         &keys::TASKS,
         &push::TASKS,
@@ -26,6 +26,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
         &state::TASKS,
         &nexmark::TASKS,
         &ranks::TASKS,
+        &serving::TASKS,
     ];
     ALL.into_iter().flatten()
 }

@@ -146,6 +146,12 @@ fn every_case_of_nexmark_runs() {
     check("nexmark", 44, "q5", 2);
 }
 
+/// But for Valkey where it is not installed.
+#[test]
+fn every_case_of_serving_runs() {
+    check("serving", 10, "freshness", 2);
+}
+
 #[test]
 fn tasks_with_an_objective_run_beside_analytics() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,35 @@
+//! Requests that are answered from the state of flows while the flows work.
+
+mod clients;
+mod freshness;
+mod host;
+mod point_reads;
+mod recommend;
+
+use std::net::SocketAddr;
+
+use crate::benchmark::Benchmark;
+use crate::child::Entry;
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "serving",
+    measures: "Measures answers from the state of flows over HTTP: a recommender beside analytics (alone, under the operating system's scheduler, and under ours), reads of one key under updates beside Valkey, and how fresh answers are.",
+    cases: &[
+        (recommend::RECOMMEND, recommend::recommend),
+        (point_reads::POINT_READS, point_reads::point_reads),
+        (freshness::FRESHNESS, freshness::freshness),
+    ],
+};
+
+/// The work of child processes.
+pub const TASKS: [Entry; 4] = [
+    Entry::of::<clients::Clients>(),
+    Entry::of::<point_reads::Host>(),
+    Entry::of::<host::Host>(),
+    Entry::of::<host::Analytics>(),
+];
+
+/// A free port of this machine.
+fn local() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
