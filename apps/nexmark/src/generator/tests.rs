@@ -87,7 +87,7 @@ fn hot_auctions_bidders_and_sellers_are_in_most_events() {
 #[test]
 fn prices_are_spread_over_six_orders_of_magnitude() {
     let mut orders: BTreeMap<u32, usize> = BTreeMap::new();
-    let bids: Vec<Bid> = events(50_000).filter_map(|event| event.bid()).collect();
+    let bids: Vec<_> = events(50_000).filter_map(|event| event.bid()).collect();
     for bid in &bids {
         *orders.entry(bid.price.ilog10()).or_default() += 1;
     }
@@ -108,7 +108,7 @@ fn most_other_channels_have_their_number_in_the_address_and_keep_their_address()
             with_id += usize::from(bid.url.contains("&channel_id="));
         }
         assert_eq!(bid.url.split('/').count(), 7, "{}", bid.url);
-        let url = urls.entry(bid.channel).or_insert_with(|| bid.url.clone());
+        let url = urls.entry(bid.channel.clone()).or_insert_with(|| bid.url.clone());
         assert_eq!(*url, bid.url);
     }
     assert!(is_about(with_id, f64::from(others) * 0.9), "{with_id}");

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 fn bids(events: &[Event]) -> impl Iterator<Item = &Bid> {
     events.iter().filter_map(|event| match event {
-        Event::Bid(bid) => Some(bid),
+        Event::Bid(bid) => Some(&**bid),
         _ => None,
     })
 }
 
 fn auctions(events: &[Event]) -> impl Iterator<Item = &Auction> {
     events.iter().filter_map(|event| match event {
-        Event::Auction(auction) => Some(auction),
+        Event::Auction(auction) => Some(&**auction),
         _ => None,
     })
 }

@@ -238,7 +238,7 @@ impl Element {
         let ordered = self.state.ordered().filter(|_| watched.has_plain_keys());
         let (range, key) = match (ordered, range, key) {
             (Some(state), _, Some(key)) => (KeyRange::key(self.key_bytes(&key, state)?), None),
-            (Some(state), range, None) => (self.key_range(&range)?, None),
+            (Some(_), range, None) => (self.key_range(&range)?, None),
             (None, Range::All, key) => (KeyRange::all(), key),
             (None, ..) => {
                 return Err(RequestError::Unordered { element: self.name });

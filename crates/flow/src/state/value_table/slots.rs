@@ -223,8 +223,8 @@ mod tests {
         }
         assert_eq!((slots.len(), slots.size().entries), (1_000, 1_000));
         let (mut seen, mut removed) = (vec![], vec![]);
-        for _ in 0..slots.len().div_ceil(64) {
-            let pass = slots.pass(64, |slot| {
+        for _ in 0..1_000 / 40 {
+            let pass = slots.pass(40, |slot| {
                 seen.push(slot.key);
                 slot.key % 2 == 1
             });
