@@ -48,9 +48,6 @@ use crate::usage::WrongUsage;
 /// Prefixes of the names of the log's own threads.
 const LOG_THREADS: [&str; 2] = ["millstream-sync", "millstream-persist"];
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     let args = LowArgs::from_command_line();
     end_on_panic_in_storage();

@@ -108,7 +108,8 @@ fn http_of_a_job_with_listeners_has_their_users_and_rights() -> Result<(), Error
     let job = job.http(local()).start()?;
     let address = job.listen_addresses()[0].to_string();
 
-    assert!(Node::connect(&address).is_err(), "clients have to log in");
+    let stranger = Node::connect(&address).and_then(|node| node.topic("lines").text().send(["x"]));
+    assert!(stranger.is_err(), "clients have to log in");
     let mut client = ClientConfig::new(&*address);
     client.login = Some(Login {
         mechanism: Mechanism::Scram(Hash::Sha256),

@@ -108,7 +108,9 @@ fn most_other_channels_have_their_number_in_the_address_and_keep_their_address()
             with_id += usize::from(bid.url.contains("&channel_id="));
         }
         assert_eq!(bid.url.split('/').count(), 7, "{}", bid.url);
-        let url = urls.entry(bid.channel.clone()).or_insert_with(|| bid.url.clone());
+        let url = urls
+            .entry(bid.channel.clone())
+            .or_insert_with(|| bid.url.clone());
         assert_eq!(*url, bid.url);
     }
     assert!(is_about(with_id, f64::from(others) * 0.9), "{with_id}");
