@@ -1,7 +1,6 @@
 //! The state of a node's compaction, which the steps in [`step`](crate::compact::step) change.
 
 use millstream_base::{Clock, Timestamp};
-use millstream_pool::Seat;
 use parking_lot::Mutex;
 
 use crate::compact::limits::Pace;
@@ -20,8 +19,6 @@ pub struct Compactor {
     /// Held during a pass: there is one at a time.
     pub schedule: Mutex<Schedule>,
     pub pace: Pace,
-    /// The slot of the thread while it computes; `None` where no thread compacts.
-    pub seat: Mutex<Option<Seat>>,
     /// The time by which tombstones, ended values and markers are dropped, and holds end.
     pub time: SteadyTime,
 }
@@ -34,29 +31,7 @@ impl Compactor {
             counters: CompactionCounters::default(),
             schedule: Mutex::default(),
             pace: Pace::new(config.compaction_rate, config.background, clock.monotonic()),
-            seat: Mutex::default(),
             time: SteadyTime::new(clock, last),
-        }
-    }
-
-    /// Waits for a slot, if the thread has none.
-    pub fn take_slot(&self) {
-        if let Some(seat) = &mut *self.seat.lock() {
-            seat.take();
-        }
-    }
-
-    /// Gives the slot back: the thread waits for the disk's turn, or for work.
-    pub fn give_slot_back(&self) {
-        if let Some(seat) = &mut *self.seat.lock() {
-            seat.give_back();
-        }
-    }
-
-    /// Lets others have the slot, if they are due.
-    pub fn offer_slot(&self) {
-        if let Some(seat) = &mut *self.seat.lock() {
-            seat.offer();
         }
     }
 }

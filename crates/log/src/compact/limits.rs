@@ -56,8 +56,8 @@ impl Pace {
         }
     }
 
-    /// Takes note of bytes that were read or written, and waits by `wait` until the next ones may be. `check` is called before
-    /// and while it waits.
+    /// Takes note of bytes that were read or written, and waits until the next ones may be. `check` is called before and
+    /// while it waits.
     ///
     /// # Errors
     /// When `check` fails, or with [`LogError::Closed`] when `signal` is closed.
@@ -67,7 +67,6 @@ impl Pace {
         clock: &dyn Clock,
         signal: &PersistSignal,
         check: impl Fn() -> Result<()>,
-        wait: impl Fn(Duration),
     ) -> Result<()> {
         self.bucket.lock().take(bytes as f64);
         loop {
@@ -75,15 +74,15 @@ impl Pace {
                 return Err(LogError::Closed);
             }
             check()?;
-            let left = {
+            let wait = {
                 let mut bucket = self.bucket.lock();
                 bucket.refill(clock.monotonic());
                 bucket.time_until(0.0)
             };
-            if left.is_zero() || !self.waits {
+            if wait.is_zero() || !self.waits {
                 return Ok(());
             }
-            wait(left.min(LOOK_EVERY));
+            signal.wait(wait.min(LOOK_EVERY));
         }
     }
 }
@@ -126,10 +125,7 @@ mod tests {
             signal.notify();
             Ok(())
         };
-        pace.spend(bytes, clock, &signal, check, |time| {
-            signal.wait(time);
-        })
-        .unwrap();
+        pace.spend(bytes, clock, &signal, check).unwrap();
         looks.get()
     }
 
@@ -160,7 +156,7 @@ mod tests {
                 why: "test",
             })
         };
-        let spent = pace.spend(1 << 40, &clock, &signal, failed, |_| ());
+        let spent = pace.spend(1 << 40, &clock, &signal, failed);
         assert!(matches!(spent, Err(LogError::BadName { .. })));
         let (looks, signal) = (Cell::new(0), &signal);
         let close = || {
@@ -168,9 +164,7 @@ mod tests {
             signal.close();
             Ok(())
         };
-        let spent = pace.spend(1 << 40, &clock, signal, close, |time| {
-            signal.wait(time);
-        });
+        let spent = pace.spend(1 << 40, &clock, signal, close);
         assert!(matches!(spent, Err(LogError::Closed)) && looks.get() == 1);
     }
 }

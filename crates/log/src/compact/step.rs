@@ -253,13 +253,7 @@ impl Core {
         };
         let spend = |bytes| {
             let Compactor { pace, signal, .. } = &self.compactor;
-            self.compactor.offer_slot();
-            let wait = |time| {
-                self.compactor.give_slot_back();
-                signal.wait(time);
-                self.compactor.take_slot();
-            };
-            pace.spend(bytes, &*self.clock, signal, is_wanted, wait)
+            pace.spend(bytes, &*self.clock, signal, is_wanted)
         };
         let order = PassOrder::new(&settings, now, &spend);
         let before = lane.holds.passed_to().max(compacted(self, id).0);

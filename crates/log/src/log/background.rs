@@ -1,10 +1,7 @@
 //! The log's threads: syncers, the persistence manager, the one that makes key files, and the one that compacts.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
-
-use millstream_pool::{Class, Pool, Seat};
 
 use crate::abort::AbortOnPanic;
 use crate::catalog::table::Table;
@@ -64,36 +61,18 @@ impl Inner {
 fn key_loop(core: &Core) {
     let _abort = AbortOnPanic;
     priority::lower();
-    let mut seat = seat("key files");
     while core.key_builder.wait(KEY_FILES_EVERY) {
-        let mut step = || {
-            seat.take();
-            let has_more = core.key_step();
-            seat.give_back();
-            has_more
-        };
-        while step() {}
+        while core.key_step() {}
     }
 }
 
 fn compact_loop(core: &Core, catalog: &Table) {
     let _abort = AbortOnPanic;
     priority::lower();
-    *core.compactor.seat.lock() = Some(seat("compaction"));
     while core.compactor.signal.wait(COMPACT_EVERY) {
-        core.compactor.take_slot();
         end_holds(core, catalog);
-        while core.compact_step() {
-            core.compactor.offer_slot();
-        }
-        core.compactor.give_slot_back();
+        while core.compact_step() {}
     }
-}
-
-/// A seat in the pool of the process, for a thread that works on old data.
-fn seat(work: &str) -> Seat {
-    let member = Pool::of_process().join(work, Class::BestEffort, NonZeroUsize::MIN);
-    member.seat()
 }
 
 fn persist_loop(core: &Core) {
