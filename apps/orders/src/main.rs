@@ -19,9 +19,6 @@ struct Payment {
     time: Timestamp,
 }
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     millstream::main(|app| {
         let (node, flow) = (app.node(), app.flow("orders"));
