@@ -6,8 +6,6 @@ mod host;
 mod point_reads;
 mod recommend;
 
-use std::net::SocketAddr;
-
 use crate::benchmark::Benchmark;
 use crate::child::Entry;
 
@@ -28,8 +26,3 @@ pub const TASKS: [Entry; 4] = [
     Entry::of::<host::Host>(),
     Entry::of::<host::Analytics>(),
 ];
-
-/// A free port of this machine.
-fn local() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
-}

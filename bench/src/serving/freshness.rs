@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use millstream::{Flow, Job, Node, Topic};
 
-use super::local;
+use super::host::local;
 use crate::http::Visitor;
 use crate::measure::{Bench, median, percentile};
 use crate::report::{Better, Case};

@@ -13,7 +13,6 @@ use millstream_flow::{Class, FlowSettings, Objective};
 use millstream_recommend::{FLOW, Rating, Replicas, SERVING, recommend_and_serve};
 use serde::{Deserialize, Serialize};
 
-use super::local;
 use crate::child::{self, hear, report};
 use crate::pi;
 
@@ -157,4 +156,9 @@ fn rate_again(ratings: &Topic<Json<Rating>>, users: u64, stop: &AtomicBool) -> R
         thread::sleep(BATCH_EVERY);
     }
     Ok(())
+}
+
+/// A free port of this machine.
+pub fn local() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
 }

@@ -16,7 +16,7 @@ use millstream_flow::sources::Generator;
 use serde::{Deserialize, Serialize};
 
 use super::clients::{self, Answered, Asks, Clients, Phase};
-use super::local;
+use super::host::local;
 use crate::child::{self, Working, hear, report};
 use crate::http;
 use crate::keys::load::{self, Requests};

@@ -1,5 +1,6 @@
 //! The pages of keyed streams, below `/kv`.
 
+pub mod entry;
 mod find;
 mod past;
 mod tags;
@@ -16,10 +17,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use millstream_base::{KeyRange, Offset, Timestamp};
+use millstream_base::{KeyRange, Offset};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX};
 use crate::connection_time::ConnectionTime;
@@ -29,6 +29,7 @@ use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
 use crate::shown::Shown;
 use crate::watch::{self, Asked, Reader};
 
+use self::entry::{Entry, ShownValue, shown_value, text};
 use self::find::{found, is_find};
 use self::tags::Tags;
 pub use self::tags::tag_of;
@@ -196,48 +197,6 @@ struct Entries<'a> {
     next_base64: Option<String>,
 }
 
-#[derive(Serialize)]
-pub struct Entry<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub secondary: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub secondary_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key_base64: Option<String>,
-    /// Names one of the entries of a key of state.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entry: Option<&'a RawValue>,
-    pub partition: u32,
-    pub version: Offset,
-    pub timestamp: Timestamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<ShownValue<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub deleted: bool,
-}
-
-/// A value that is text.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub enum ShownValue<'a> {
-    /// As it is stored, so that numbers keep all their digits.
-    Json(&'a RawValue),
-    Text(&'a str),
-}
-
-pub fn shown_value(value: &[u8]) -> Option<ShownValue<'_>> {
-    match serde_json::from_slice(value) {
-        Ok(json) => Some(ShownValue::Json(json)),
-        Err(_) => std::str::from_utf8(value).ok().map(ShownValue::Text),
-    }
-}
-
 async fn entries(
     streams: Arc<dyn KeyedStreams>,
     stream: String,
@@ -277,15 +236,6 @@ fn entry<'a>(secondary: Option<&'a [u8]>, key: &'a [u8], found: &'a KeyedValue) 
         value_base64,
         expires_at: found.expires_at,
         deleted: false,
-    }
-}
-
-/// Returns bytes as text, or in base64 if they are not UTF-8.
-pub fn text(bytes: Option<&[u8]>) -> (Option<&str>, Option<String>) {
-    match bytes.map(std::str::from_utf8) {
-        None => (None, None),
-        Some(Ok(text)) => (Some(text), None),
-        Some(Err(_)) => (None, bytes.map(|bytes| BASE64_STANDARD.encode(bytes))),
     }
 }
 
@@ -405,6 +355,8 @@ fn parse_watch(query: &str, key: Option<Vec<u8>>) -> Option<(KeyRange, Asked)> {
 
 #[cfg(test)]
 mod tests {
+    use millstream_base::Timestamp;
+
     use super::*;
     use crate::keyed::KeyedVersion;
 

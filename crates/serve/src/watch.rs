@@ -25,7 +25,7 @@ use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
 use crate::gate::{Admission, Visited, Visitor};
 use crate::keyed::KeyWatch;
-use crate::kv::{Entry, shown_value, text};
+use crate::kv::entry::{Entry, shown_value, text};
 use crate::memory::Memory;
 use crate::watches::{Endless, WATCHES_MAX, Watches};
 

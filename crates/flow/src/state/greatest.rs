@@ -44,7 +44,7 @@ pub struct GreatestQuery {
 pub struct GreatestEntries {
     /// In the order of [`Greatest`]. Without order of the element's keys, the bytes of a key are its text.
     pub entries: Vec<StateEntry>,
-    /// Describes one of the values that have no number there; `None` without such values.
+    /// Describes one of the values that have no number there; `None` if all have one.
     pub misfit: Option<String>,
     /// Whether none of the keys that were searched has changed since the last complete checkpoint.
     pub is_committed: bool,

@@ -10,7 +10,8 @@ use base64::prelude::BASE64_STANDARD;
 use millstream_base::Offset;
 use serde::Serialize;
 
-use super::{At, Entry, Fields, limit, shown_value, value};
+use super::entry::{Entry, shown_value};
+use super::{At, Fields, limit, value};
 use crate::error::RequestError;
 use crate::keyed::{KeyedStreams, PastVersion};
 
