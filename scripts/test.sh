@@ -71,7 +71,7 @@ step format 60 cargo fmt --all --check
 step clippy 1200 cargo clippy --workspace --all-targets --locked "${mpi[@]}" -- -D warnings
 step build 1500 bash -c 'cargo test --workspace --locked --no-run --message-format=json-render-diagnostics "${@:2}" >"$1"' \
     _ "$output/programs.json" "${mpi[@]}"
-step rust 1800 "$target/debug/xtask" tests "$output/programs.json"
+step rust 2400 "$target/debug/xtask" tests "$output/programs.json"
 count rust rust
 step documentation 600 cargo test --workspace --doc --locked "${mpi[@]}"
 step exchange 300 cargo test --locked -p millstream-exchange

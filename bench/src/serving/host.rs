@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use fastrand::Rng;
-use millstream::{Flow, Job, Json, Node, RequestSettings, Topic};
+use millstream::{Flow, Job, Json, Node, Request, RequestSettings, Topic};
 use millstream_flow::{Class, FlowSettings, Objective};
 use millstream_recommend::{FLOW, Rating, Replicas, SERVING, recommend_and_serve};
 use serde::{Deserialize, Serialize};
@@ -85,6 +85,19 @@ impl child::Task for Host {
                 "the ratings are not read in time"
             );
             thread::sleep(Duration::from_millis(5));
+        }
+        // Ratings that were read may not be in the state yet.
+        let requests = job.requests(SERVING).context("a flow serves requests")?;
+        for user in 0..self.users {
+            let known = || {
+                let call = requests.call(Request::get(&format!("/{}", name(user))));
+                let answer = call.wait();
+                answer.is_ok_and(|answer| answer.status_code() == 200)
+            };
+            while !known() {
+                ensure!(since.elapsed() < READ_MAX, "a user is not known in time");
+                thread::sleep(Duration::from_millis(5));
+            }
         }
         let analytics = match self.beside {
             Beside::None => None,

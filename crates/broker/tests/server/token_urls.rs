@@ -223,7 +223,9 @@ fn oversized_answers_of_a_key_server_are_refused() {
     // A chunked body without an end.
     server.answers(Box::new(|stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-        while stream.write_all(b"4\r\n    \r\n").is_ok() {}
+        // Many chunks in each write, since each write is a record of TLS.
+        let chunks = b"4\r\n    \r\n".repeat(1000);
+        while stream.write_all(&chunks).is_ok() {}
     }));
     let error = fetch(&server, "https://localhost", Some(authorities));
     assert!(matches!(error, FetchError::TooLarge), "{error}");

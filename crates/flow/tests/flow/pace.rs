@@ -1,5 +1,6 @@
 //! Checkpoints without a set interval: cheap ones are taken often, costly ones rarely, and none of an idle flow.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,6 +44,19 @@ fn start(ranks: &Ranks, store: &Arc<MemoryStore>, source: &Hand) -> Running {
 
 fn counts(running: &Running) -> CheckpointCounts {
     running.checkpoints().unwrap()
+}
+
+/// Waits until no checkpoint was taken for a while.
+fn wait_until_checkpoints_end(running: &Running) {
+    let quiet = Duration::from_millis(200);
+    let last = Cell::new((counts(running).kept, Instant::now()));
+    wait_until("an end of the checkpoints", || {
+        let kept = counts(running).kept;
+        if kept != last.get().0 {
+            last.set((kept, Instant::now()));
+        }
+        last.get().1.elapsed() > quiet
+    });
 }
 
 /// Gives items for a while, a few in each millisecond.
@@ -96,8 +110,8 @@ fn a_costly_flow_takes_checkpoints_rarely() {
 fn an_idle_flow_takes_no_checkpoint() {
     let source = Hand::default();
     let running = start(&Ranks::alone(), &store([0, 0]), &source);
-    thread::sleep(Duration::from_millis(100));
-    // The first one of all.
+    wait_until("the first checkpoint of all", || counts(&running).kept == 1);
+    wait_until_checkpoints_end(&running);
     assert_eq!(counts(&running).kept, 1);
     for items in 1..4 {
         source.give(0..items);
@@ -105,10 +119,7 @@ fn an_idle_flow_takes_no_checkpoint() {
         wait_until("a checkpoint of the items", || {
             counts(&running).kept > before
         });
-        thread::sleep(Duration::from_millis(50));
-        let kept = counts(&running).kept;
-        thread::sleep(Duration::from_millis(100));
-        assert_eq!(counts(&running).kept, kept);
+        wait_until_checkpoints_end(&running);
     }
     source.end();
     running.join().unwrap();
