@@ -570,11 +570,11 @@ impl Flow {
         self.shared.state.lock().fault.get_or_insert(error);
     }
 
-    /// Returns a name for a stage that no other one of the flow has: `base`, or `base 2` and so on. The same program
-    /// gives the same names at each start.
+    /// Returns a name for a stage that no other one of the flow has: `base`, or `base-2` and so on. The same program gives
+    /// the same names at each start. States have the names of their stages, and topics those of states.
     pub(crate) fn stage_name(&self, base: &str) -> String {
         let mut state = self.shared.state.lock();
-        let mut numbered = (2..).map(|number| format!("{base} {number}"));
+        let mut numbered = (2..).map(|number| format!("{base}-{number}"));
         let mut name = base.to_owned();
         while state.names.contains(&name) {
             name = numbered.next().unwrap_or_default();
