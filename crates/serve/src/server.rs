@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Version, header};
+use axum::middleware::map_request_with_state;
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use millstream_base::{Accepted, Listener, Network, is_loopback};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,6 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 use crate::Content;
 use crate::addresses::Addresses;
@@ -38,8 +42,17 @@ const CONNECTIONS_MAX: u32 = 1_024;
 /// The most bytes of a request's first line and headers; larger ones get 431.
 const REQUEST_HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// The time for the whole head of the next request, from the opening of a connection or from its last
-/// answer.
+/// The most requests at once on one connection of HTTP/2. Clients hold further ones back.
+const REQUESTS_AT_ONCE_MAX: u32 = 32;
+
+/// Bytes of unread bodies on one connection of HTTP/2.
+const UNREAD_BYTES_MAX: u32 = 64 << 10;
+
+/// The names of HTTP/2 and HTTP/1.1 in the TLS handshake.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// The time for the whole head of the first request, from the opening of a connection, and with HTTP/1 of the next one, from
+/// the last answer.
 const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The longest life of a connection, unless a watch extends it. It then finishes its request and closes, so that a
@@ -250,7 +263,12 @@ async fn admit(
         let router = router.layer(Extension(gate.visitor(from, None)));
         return serve(stream, router, stopping).await;
     };
-    let accepted = TlsAcceptor::from(config).accept(stream);
+    // The gate may give the same settings to another server, with other protocols.
+    let config = ServerConfig {
+        alpn_protocols: PROTOCOLS.map(<[u8]>::to_vec).into(),
+        ..ServerConfig::clone(&config)
+    };
+    let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream);
     let accepted = tokio::select! {
         accepted = timeout(TLS_HANDSHAKE_TIME_MAX, accepted) => accepted,
         _ = stopping.changed() => return,
@@ -265,14 +283,27 @@ async fn admit(
     serve(stream, router, stopping).await;
 }
 
+/// Serves a connection of HTTP/1 or, if it begins so, of HTTP/2.
 async fn serve(stream: impl Connection, router: Router, mut stopping: watch::Receiver<()>) {
-    let time = Arc::new(ConnectionTime::new(CONNECTION_TIME_MAX));
-    let router = router.layer(Extension(Arc::clone(&time)));
-    let connection = http1::Builder::new()
+    let time = Arc::new(ConnectionTime::new(REQUEST_HEAD_TIME_MAX));
+    let router = router
+        .layer(Extension(Arc::clone(&time)))
+        .layer(map_request_with_state(Arc::clone(&time), begin_request));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_HEAD_TIME_MAX)
-        .max_buf_size(REQUEST_HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .max_buf_size(REQUEST_HEAD_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(REQUESTS_AT_ONCE_MAX)
+        .max_header_list_size(REQUEST_HEAD_BYTES_MAX as u32)
+        .initial_stream_window_size(UNREAD_BYTES_MAX)
+        .initial_connection_window_size(UNREAD_BYTES_MAX);
+    let connection =
+        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
     // A failed connection concerns its client alone, which sees the failure.
     tokio::select! {
@@ -284,13 +315,27 @@ async fn serve(stream: impl Connection, router: Router, mut stopping: watch::Rec
     let _ = timeout(LAST_ANSWER_TIME_MAX, connection).await;
 }
 
+/// Lets the connection of a request live on. Names the host of a request of HTTP/2 in the header that HTTP/1 has for it.
+async fn begin_request(State(time): State<Arc<ConnectionTime>>, mut request: Request) -> Request {
+    time.live_for(CONNECTION_TIME_MAX);
+    if request.version() == Version::HTTP_2
+        && let Some(authority) = request.uri().authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        let headers = request.headers_mut();
+        headers.entry(header::HOST).or_insert(host);
+    }
+    request
+}
+
 #[cfg(test)]
 mod tests {
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
+    use tokio_rustls::TlsConnector;
     use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    use tokio_rustls::rustls::{self, ServerConfig};
+    use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
     use super::*;
     use crate::gate::Visitor;
@@ -357,18 +402,54 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_client_without_a_tls_handshake_is_disconnected() {
+    /// Returns the gate, and the certificate of its server `localhost`.
+    fn encrypting() -> (Encrypting, CertificateDer<'static>) {
         let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+        let certificate = key.cert.der().clone();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![key.cert.der().clone()], private)
+            .with_single_cert(vec![certificate.clone()], private)
             .unwrap();
-        let gate = Encrypting(Arc::new(config));
+        (Encrypting(Arc::new(config)), certificate)
+    }
+
+    #[tokio::test]
+    async fn the_tls_handshake_chooses_the_protocol() {
+        let (gate, certificate) = encrypting();
+        let gate = Arc::new(gate);
+        let mut authorities = RootCertStore::empty();
+        authorities.add(certificate).unwrap();
+        let from = SocketAddr::from(([10, 0, 0, 1], 1));
+        let (_stop, stopping) = watch::channel(());
+        for (offered, chosen) in [
+            (&[&b"h2"[..], b"http/1.1"][..], Some(&b"h2"[..])),
+            (&[b"http/1.1"], Some(b"http/1.1")),
+            (&[], None),
+        ] {
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let mut config = ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(authorities.clone())
+                .with_no_client_auth();
+            config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+            let (near, far) = duplex(1 << 10);
+            let (gate, stopping) = (Arc::clone(&gate), stopping.clone());
+            tokio::spawn(async move { admit(far, from, &*gate, Router::new(), stopping).await });
+            let connector = TlsConnector::from(Arc::new(config));
+            let name = "localhost".try_into().unwrap();
+            let stream = connector.connect(name, near).await.unwrap();
+            assert_eq!(stream.get_ref().1.alpn_protocol(), chosen);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_without_a_tls_handshake_is_disconnected() {
+        let (gate, _) = encrypting();
         let from = SocketAddr::from(([10, 0, 0, 1], 1));
         let (_stop, stopping) = watch::channel(());
         // The first sends nothing, the second no TLS, the third the first bytes of a handshake.

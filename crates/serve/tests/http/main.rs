@@ -1,6 +1,7 @@
 //! The server as its clients see it, byte for byte over TCP.
 
 mod connections;
+mod http2;
 mod keys;
 mod metrics;
 mod pages;

@@ -31,7 +31,7 @@ impl DeadLetters for NoLetters {
 }
 
 /// A node with serving flows.
-struct Serving {
+pub struct Serving {
     running: Vec<Arc<Running>>,
     requests: Vec<Requests>,
 }
@@ -54,7 +54,7 @@ impl Content for Serving {
     }
 }
 
-fn settings() -> RequestSettings {
+pub fn settings() -> RequestSettings {
     RequestSettings {
         body_bytes_max: 1_000,
         time_max: Duration::from_secs(20),
@@ -64,7 +64,7 @@ fn settings() -> RequestSettings {
 }
 
 /// Returns a node with one flow, "echo & co", of this operator.
-fn serving(
+pub fn serving(
     settings: RequestSettings,
     answer: impl Fn(&Call) -> Option<Reply> + Send + Sync + 'static,
 ) -> Arc<Serving> {
@@ -98,7 +98,7 @@ fn serving_with(
 }
 
 /// Answers with all that the flow has got.
-fn echo(call: &Call) -> Option<Reply> {
+pub fn echo(call: &Call) -> Option<Reply> {
     let headers = call.headers().map(|(name, value)| {
         let value = String::from_utf8_lossy(value).into_owned();
         (name.to_owned(), value)
