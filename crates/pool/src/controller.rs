@@ -15,6 +15,9 @@ pub const STEP_TIME: Duration = Duration::from_millis(500);
 /// For this long after an objective was missed, best-effort work stays below three quarters of the level at which it was.
 const CEILING_TIME: Duration = Duration::from_secs(10);
 
+/// Best-effort work had no slots for this long: a latency that is still above its objective has other causes.
+const ALONE_TIME: Duration = Duration::from_secs(1);
+
 /// A level of best-effort work: this many hundredths of all slots.
 pub type Level = u32;
 
@@ -48,6 +51,8 @@ pub enum Reason {
     Missed,
     /// A request has waited for longer than the share of the objective below which best-effort work comes back.
     Waits,
+    /// The latency is above the objective although best-effort work has had no slots: the objective cannot be held even alone.
+    MissedAlone,
     /// The latency is low: a step back.
     Low,
     /// No request has come for the time of a step.
@@ -63,6 +68,10 @@ pub struct Controller {
     step: Level,
     /// The level at which an objective was last missed, and when.
     missed: Option<(Level, Duration)>,
+    /// When the level fell to 0.
+    withheld_at: Duration,
+    /// Whether an objective was missed alone since then.
+    is_missed_alone: bool,
 }
 
 impl Default for Controller {
@@ -72,6 +81,8 @@ impl Default for Controller {
             changed_at: Duration::ZERO,
             step: STEP_MIN,
             missed: None,
+            withheld_at: Duration::ZERO,
+            is_missed_alone: false,
         }
     }
 }
@@ -83,7 +94,8 @@ impl Controller {
     }
 
     /// Takes in the standing of the objective that is worst off, some times per [`STEP_TIME`]; `None` if there was no request
-    /// since the last call. Returns the new level and the reason, if it has changed: latencies from before then count no more.
+    /// since the last call. Returns the new level and the reason, if it has changed, or if an objective is missed at 0: latencies
+    /// from before then count no more.
     pub fn observe(
         &mut self,
         standing: Option<Standing>,
@@ -105,10 +117,15 @@ impl Controller {
             if self.level == 0 {
                 // It comes back a whole step after the last miss.
                 self.changed_at = now;
-                return None;
+                let is_alone = now.saturating_sub(self.withheld_at) >= ALONE_TIME;
+                let begins = is_missed && is_alone && !self.is_missed_alone;
+                self.is_missed_alone |= begins;
+                return begins.then_some((0, Reason::MissedAlone));
             }
             self.missed = Some((self.level, now));
             self.step = STEP_MIN;
+            self.withheld_at = now;
+            self.is_missed_alone = false;
             return Some(self.set(0, reason, now));
         }
         let is_low = standing

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use std::{io, thread};
+use std::{io, mem, thread};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub const ADMITTED_BELOW: f64 = 0.9;
 /// The last decisions that are kept for people.
 const DECISIONS_MAX: usize = 200;
 
-/// A change of the level of best-effort work.
+/// A change of the level of best-effort work, or a miss without it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
     /// When, since the pool was created, in seconds.
@@ -55,6 +55,8 @@ pub struct ObjectiveView {
     pub held: u64,
     /// Requests that wait or are worked on.
     pub waiting: usize,
+    /// Whether the objective was last missed although best-effort work had no slots: it cannot be held even alone.
+    pub missed_alone: bool,
 }
 
 /// Work with an objective. It measures each request from its beginning to its end.
@@ -76,6 +78,7 @@ struct MeterState {
     late: u64,
     refused: u64,
     held: u64,
+    missed_alone: bool,
     /// When the requests that wait came, the oldest first; answered ones at the front are removed.
     arrivals: VecDeque<Option<Duration>>,
     /// The number of the first arrival.
@@ -208,7 +211,27 @@ impl Meter {
             refused: state.refused,
             held: state.held,
             waiting: state.waiting,
+            missed_alone: state.missed_alone,
         }
+    }
+
+    /// The objective was missed without best-effort work.
+    fn miss_alone(&self, latency: f64) {
+        let state = &mut *self.state.lock();
+        if !mem::replace(&mut state.missed_alone, true) {
+            tracing::warn!(
+                "the objective of {} ({}) cannot be held even alone: its latency is {:?} although best-effort work has no slots; \
+                 raise the objective, spare work per request, or use more processors",
+                self.name,
+                self.objective,
+                self.objective.within.mul_f64(latency),
+            );
+        }
+    }
+
+    /// Takes in that the objective is held.
+    fn hold_alone(&self) {
+        self.state.lock().missed_alone = false;
     }
 }
 
@@ -349,13 +372,21 @@ impl SupervisorState {
         self.meters.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Decides about the level by the objective that is worst off. Returns the level if it changes.
+    /// Decides about the level by the objective that is worst off. Returns the level if there is something to say about it.
     fn decide(&mut self, meters: &[Arc<Meter>], are_busy: bool, now: Duration) -> Option<Level> {
         let standings = meters.iter().map(|meter| (meter, meter.standing(now)));
+        let standings = standings.inspect(|(meter, standing)| {
+            if standing.latency.is_some_and(|latency| latency <= 1.0) {
+                meter.hold_alone();
+            }
+        });
         let worst = standings.max_by(|(_, one), (_, other)| one.worse().total_cmp(&other.worse()));
         let worst = worst.filter(|_| are_busy);
         let standing = worst.as_ref().map(|(_, standing)| *standing);
         let (level, reason) = self.controller.observe(standing, now)?;
+        if let (Reason::MissedAlone, Some((meter, standing))) = (reason, &worst) {
+            meter.miss_alone(standing.worse());
+        }
         for meter in meters {
             meter.state.lock().latencies.clear(now);
         }

@@ -75,6 +75,31 @@ fn a_request_that_waits_for_long_stops_best_effort_work_until_requests_are_fast_
 }
 
 #[test]
+fn an_objective_that_cannot_be_held_even_alone_is_named() {
+    let pool = Pool::new(NonZeroUsize::MIN);
+    let objective = Objective::p99(Duration::from_millis(20));
+    let meter = pool.objective("queries", objective).unwrap();
+    let view = || pool.objectives().remove(0);
+    wait_until("the objective is not named", || {
+        let request = meter.begin_at(Instant::now());
+        thread::sleep(Duration::from_millis(40));
+        drop(request);
+        view().missed_alone
+    });
+    let decisions = pool.decisions();
+    let alone = decisions.iter().filter(|it| it.reason == Reason::MissedAlone);
+    let alone: Vec<_> = alone.collect();
+    assert_eq!(alone.len(), 1, "{decisions:?}");
+    assert_eq!(alone[0].level, 0);
+    let name = alone[0].objective.as_deref();
+    assert_eq!(name, Some("queries: p99 within 20ms"));
+    wait_until("it is named although it is held", || {
+        drop(meter.begin_at(Instant::now()));
+        !view().missed_alone
+    });
+}
+
+#[test]
 fn requests_that_would_be_late_are_refused_at_once() {
     let pool = Pool::new(NonZeroUsize::MIN);
     let meter = pool
