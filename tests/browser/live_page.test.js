@@ -322,6 +322,60 @@ test("a node shows its streams, the damaged one first, and its groups", async (t
   await checkBehaviour();
 });
 
+test("objectives, and how best-effort work yields to them, are a picture", async (t) => {
+  const data = mkdtempSync(join(tmpdir(), "millstream-browser-pool-"));
+  t.after(() => rmSync(data, { recursive: true, force: true }));
+  const command = ["start", "--data", data, "--listen", "127.0.0.1:0", "--produce-objective", "50ms"];
+  const node = await start(command);
+  t.after(() => node.stop());
+  const real = await open({ viewport: DESKTOP }, undefined, node);
+  const rowOf = (page) => page.locator("#objectives tbody tr");
+  await rowOf(real.page).getByText("broker/produce: 99 % within 50.0 ms").waitFor();
+  await real.page.getByText(/^Slots for best-effort work in the last 5 minutes; now 100 % of \d+$/).waitFor();
+  await real.checkBehaviour();
+
+  const objective = "q: p99 within 30ms";
+  const pool = {
+    slots: 2,
+    level: 40,
+    age_seconds: 400,
+    members: [
+      { name: "q", class: "critical", waiting: 0, taken_seconds: 1 },
+      { name: "counts", class: "best-effort", waiting: 2, taken_seconds: 2 },
+    ],
+    objectives: [{
+      name: "q", percentile: 99, within_seconds: 0.03, latency_seconds: 0.0412, missed_alone: true,
+      answered: 1234, late: 5, refused: 6, held: 1,
+    }],
+    decisions: [
+      { at_seconds: 50, level: 80, reason: "low", objective },
+      { at_seconds: 200, level: 0, reason: "missed", objective },
+      { at_seconds: 340, level: 40, reason: "quiet", objective: null },
+    ],
+  };
+  const { page, checkBehaviour } = await open({ viewport: DESKTOP }, async (page) => {
+    await page.route("**/api/v1/pool", (route) => route.fulfill({ json: pool }));
+  });
+  const shown = await rowOf(page).getByRole("cell").allTextContents();
+  assert.deepEqual(shown, ["1,234", "5", "7", "41.2 ms, even alone"]);
+  assert.ok(await rowOf(page).getByText("even alone").evaluate((cell) => cell.classList.contains("alarm")));
+  assert.deepEqual(await page.locator("#decisions li").allTextContents(), [
+    "1 min 0 s ago: 40 % of the slots for best-effort work, since no requests come",
+    `3 min 20 s ago: 0 % of the slots for best-effort work, since the latency of ${objective} is above its objective`,
+    "5 min 50 s ago: 80 % of the slots for best-effort work, since latencies are low",
+  ]);
+  const points = await page.locator("#levels polyline").getAttribute("points");
+  assert.equal(points, "0,100 0,20 100,20 100,100 240,100 240,60 300,60 300,100");
+  const classes = await page.locator("#members tbody tr").evaluateAll((rows) =>
+    rows.map((row) => [row.cells[0], row.cells[1], row.cells[3]].map((cell) => cell.textContent)));
+  assert.deepEqual(classes, [["q", "0", "latency-critical"], ["counts", "2", "best effort"]]);
+  await page.locator("#pool-section").scrollIntoViewIfNeeded();
+  await page.screenshot({ path: join(SCREENSHOTS, "pool.png"), fullPage: true });
+  await page.setViewportSize(PHONE);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth));
+  await checkBehaviour();
+});
+
 test("a lost connection is visible, and the page comes back by itself", async () => {
   const { page } = await open({ viewport: DESKTOP });
   await waitForCampaigns(page);
