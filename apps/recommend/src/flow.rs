@@ -31,8 +31,9 @@ pub fn recommend(flow: Flow, ratings: Topic<Json<Rating>>, replicas: &Replicas) 
     follow(flow, ratings, replicas).0
 }
 
-/// As [`recommend`], on one rank, with a second flow, [`SERVING`], that answers requests: `/q/recommendations/<user>?n=<count>` has
-/// the `count` items with the highest scores for a user, from 1 to [`RECOMMENDED_MAX`], which is also the default.
+/// As [`recommend`], with a second flow, [`SERVING`], that answers requests: `/q/recommendations/<user>?n=<count>` has the `count`
+/// items with the highest scores for a user, from 1 to [`RECOMMENDED_MAX`], which is also the default. The rank that owns the
+/// user answers.
 pub fn recommend_and_serve(
     flow: Flow,
     serving: &Flow,
@@ -42,7 +43,8 @@ pub fn recommend_and_serve(
     let (flow, recommendations) = follow(flow, ratings, replicas);
     let answers = serving
         .requests()
-        .map(move |call| call.reply(answer(&recommendations, call)));
+        .key_by(|call| call.segment(0).unwrap_or_default())
+        .map(move |_user, call| call.reply(answer(&recommendations, call)));
     [flow, answers.respond()]
 }
 
@@ -59,9 +61,10 @@ fn answer(recommendations: &Recommendations, call: &Call) -> Response {
         let refused = format!("n must be a number from 1 to {RECOMMENDED_MAX}");
         return Response::error(400, &refused);
     };
-    match recommendations.of(&user) {
-        Some(found) => Response::json(&found[..count.min(found.len())]),
-        None => Response::not_found("this user has rated nothing"),
+    match recommendations.check().map(|()| recommendations.of(&user)) {
+        Ok(Some(found)) => Response::json(&found[..count.min(found.len())]),
+        Ok(None) => Response::not_found("this user has rated nothing"),
+        Err(error) => Response::error(503, &error.to_string()),
     }
 }
 

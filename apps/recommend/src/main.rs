@@ -6,8 +6,7 @@
 
 use std::process::ExitCode;
 
-use millstream::Job;
-use millstream_recommend::{FLOW, Replicas, SERVING, recommend, recommend_and_serve};
+use millstream_recommend::{FLOW, Replicas, SERVING, recommend_and_serve};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -17,16 +16,7 @@ fn main() -> ExitCode {
     millstream::main(|app| {
         let ratings = app.node().topic("ratings").json();
         let replicas = replicas.of_ranks(app.ranks());
-        let flow = app.flow(FLOW);
-        Ok(match app.ranks() {
-            1 => Job::from(recommend_and_serve(
-                flow,
-                &app.flow(SERVING),
-                ratings,
-                &replicas,
-            )),
-            // A serving flow runs on one rank.
-            _ => Job::from(recommend(flow, ratings, &replicas)),
-        })
+        let (flow, serving) = (app.flow(FLOW), app.flow(SERVING));
+        Ok(recommend_and_serve(flow, &serving, ratings, &replicas))
     })
 }

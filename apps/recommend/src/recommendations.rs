@@ -101,10 +101,15 @@ impl Recommendations {
         }
     }
 
+    /// Returns an error if a rank has no replicas in this process.
+    pub fn check(&self) -> Result<(), BoxError> {
+        self.replicas.check()
+    }
+
     /// Returns the items with the highest scores for a user, the highest first; `None` if the user has rated nothing, if
     /// another rank owns the user, or before all ranks have begun.
     pub fn of(&self, user: &str) -> Option<Vec<Recommended>> {
-        self.replicas.check().ok()?;
+        self.check().ok()?;
         let row = self.user_item.row(&user.to_owned());
         if row.is_empty() {
             return None;
@@ -138,7 +143,7 @@ impl StateReader for Recommendations {
     }
 
     fn is_whole(&self) -> Result<bool, BoxError> {
-        self.replicas.check().map(|()| true)
+        self.check().map(|()| true)
     }
 
     fn types(&self) -> String {

@@ -139,6 +139,8 @@ mod time;
 mod topology;
 pub mod windows;
 
+#[doc(hidden)]
+pub use build::at_owner::WithValue;
 pub use build::boxed::{Boxed, Pipeline};
 pub use build::collecting::Collecting;
 pub use build::connected::{Connected, Side};
@@ -184,6 +186,8 @@ pub use sources::positions::{Position, Positions};
 pub use sources::source::{Output, Source, SourceStatus};
 pub use stage::chain::{Chain, Emit, Same};
 pub use stage::channel::Channel;
+#[doc(hidden)]
+pub use stage::ends::keyed_item::KeyedItem;
 pub use stage::metrics::{Latency, StageMetrics};
 pub use stage::ring_input::RingInput;
 pub use stage::row::RowStart;

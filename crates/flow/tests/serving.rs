@@ -53,8 +53,8 @@ fn start(
     answer: impl Fn(&Call) -> Option<Reply> + Send + Sync + 'static,
 ) -> (Requests, Running) {
     let count = settings.workers.get();
-    let requests = Requests::new("serve", requests, &settings);
     let flow = Flow::with_settings("serve", settings);
+    let requests = Requests::new(&flow, requests);
     flow.sources("requests", requests.sources(count))
         .flat_map(move |call: &Call, emit: &mut Emit<'_, Reply>| {
             if let Some(reply) = answer(call) {
@@ -140,9 +140,8 @@ fn each_of_many_callers_gets_its_own_response() {
 
 #[test]
 fn an_operator_by_key_answers_with_the_state_of_the_key() {
-    let settings = workers(3);
-    let requests = Requests::new("visits", time(LONG), &settings);
-    let flow = Flow::with_settings("visits", settings);
+    let flow = Flow::with_settings("visits", workers(3));
+    let requests = Requests::new(&flow, time(LONG));
     let visits = flow.values::<String, u64>("visits");
     flow.sources("requests", requests.sources(3))
         .key_by(|call: &Call| call.segment(0).unwrap_or_default())
@@ -313,9 +312,8 @@ fn calls_to_a_flow_that_fails_get_the_class_of_its_error() {
 
 #[test]
 fn calls_before_the_beginning_and_behind_the_end_are_refused() {
-    let settings = workers(2);
-    let requests = Requests::new("serve", time(LONG), &settings);
-    let flow = Flow::with_settings("serve", settings);
+    let flow = Flow::with_settings("serve", workers(2));
+    let requests = Requests::new(&flow, time(LONG));
     flow.sources("requests", requests.sources(2))
         .flat_map(|call: &Call, _: &mut Emit<'_, Reply>| std::mem::forget(call.clone()))
         .sink("respond", Respond);
@@ -337,7 +335,7 @@ fn calls_before_the_beginning_and_behind_the_end_are_refused() {
     let waiting = requests.call(Request::get("/"));
     drop(running);
     assert!(matches!(waiting.wait(), Err(CallError::Ended { .. })));
-    let requests = Requests::new("serve", time(LONG), &FlowSettings::default());
+    let requests = Requests::new(&Flow::new("serve"), time(LONG));
     drop(requests.sources(2));
     let refused = requests.call(Request::get("/")).wait();
     assert!(matches!(refused, Err(CallError::Ended { .. })));

@@ -17,7 +17,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::error::Error;
 use crate::flow_builder::Flow;
-use crate::job::{Job, join_all};
+use crate::job::Job;
 use crate::listen::{ListenOptions, bind};
 use crate::node::Node;
 use crate::running::{Begun, serve};
@@ -110,8 +110,8 @@ impl App {
 }
 
 /// Runs an application with the options of the command line: the node (`--server` or `--data`), `--listen`, `--ranks`, `--http`,
-/// `--until-now` and `--resume`; `--help` lists them. `flow` builds the same flow on each rank; on one rank it may also build
-/// several, as an array or a [`Job`], which one HTTP server serves. The first Ctrl-C stops
+/// `--until-now` and `--resume`; `--help` lists them. `flow` builds the same flow on each rank, or several ones in the same
+/// order, as an array or a [`Job`], which one HTTP server serves. The first Ctrl-C stops
 /// the flow behind its last checkpoint, and a second one ends the process. Warnings go to stderr, or all from the level on
 /// that the environment variable `MILLSTREAM_LOG` names, as `debug`. An error is printed, and makes the exit code 1.
 ///
@@ -259,7 +259,7 @@ fn run(
                     };
                     let ran = flow(&app).and_then(|job| {
                         let running = job.start_in(begun)?;
-                        join_all(&running, || stop.load(Ordering::Relaxed))
+                        running.join(|| stop.load(Ordering::Relaxed))
                     });
                     let ran = ran.inspect_err(|error| ranks.fail(&error.to_string()));
                     ran.and_then(|()| Ok(ranks.leave()?))

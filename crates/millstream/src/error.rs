@@ -63,11 +63,6 @@ pub enum Error {
         /// The reason, and the remedy.
         why: &'static str,
     },
-    /// A job has several flows and several ranks.
-    #[error(
-        "a job of several flows runs on one rank: leave out `--ranks`, or build one flow with the inputs of all"
-    )]
-    RanksOfJob,
     /// The flow cannot begin, or has failed.
     #[error(transparent)]
     Flow(#[from] FlowError),

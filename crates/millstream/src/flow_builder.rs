@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use millstream_base::Timestamp;
 use millstream_connect::{AnyRecords, AnySource, check_flow_name};
+use millstream_exchange::Ranks;
 use millstream_flow::serving::{Call, RequestSettings, RequestSource, Requests};
 use millstream_flow::{
     Chain, Checkpointing, Class, Emit, Entry, FlowSettings, Operators, Resume, Source, SourceInput,
@@ -232,7 +233,11 @@ impl Flow {
     ///
     /// If this is the flow's first input, it takes no checkpoints, and items that operators cannot process are logged;
     /// [`node`](Self::node) names a node for both. Requests are in no checkpoint. They are not repeated: a caller learns that
-    /// the flow has failed. A serving flow runs on one rank, until it is stopped.
+    /// the flow has failed. A serving flow runs until it is stopped.
+    ///
+    /// On several ranks, each takes requests, and has the state of the keys that it owns. [`key_by`](Stream::key_by) and an operator
+    /// behind it send a call to the rank that owns its key; the reply comes back to the rank of the caller. There is no
+    /// [streamed](crate::Response::streamed) response from another rank.
     ///
     /// A call has one outcome: the first reply; or an error, at once if the flow drops the call (a filter leaves it out, or an
     /// operator fails for it), after [`time_max`](RequestSettings::time_max), or when the flow ends.
@@ -281,12 +286,9 @@ impl Flow {
             let flow = self.shared.name.clone();
             self.fault(Error::Requests { flow, why });
         };
-        if settings.ranks.count() > 1 {
-            refuse("a flow that takes requests runs on one rank: leave out `--ranks`");
-        }
         let mut state = self.shared.state.lock();
         let request_settings = state.request_settings.clone();
-        let requests = Requests::new(&self.shared.name, request_settings, settings);
+        let requests = Requests::new(&engine, request_settings);
         let is_second = state.requests.replace(requests.clone()).is_some();
         drop(state);
         if is_second {
@@ -461,9 +463,9 @@ impl Flow {
         self.shared.state.lock().requests.clone()
     }
 
-    /// Returns the number of ranks that run the flow.
-    pub(crate) fn ranks(&self) -> u32 {
-        self.shared.settings.ranks.count()
+    /// Returns the ranks that run the flow.
+    pub(crate) fn ranks(&self) -> &Ranks {
+        &self.shared.settings.ranks
     }
 
     /// Whether the reading of all topics ends at their present ends.

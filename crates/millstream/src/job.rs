@@ -9,7 +9,9 @@ use millstream_broker::BrokerConfig;
 use millstream_flow::serving::Requests;
 use millstream_node::ServedNode;
 use millstream_serve::Server;
+use parking_lot::Mutex;
 
+use crate::analytics_end::AnalyticsEnd;
 use crate::error::Error;
 use crate::flow_builder::Flow;
 use crate::listen::bind;
@@ -24,6 +26,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The job has one HTTP server for all of them. It ends with the last flow that takes no
 /// [requests](Flow::requests): then it stops the serving flows, which have no end of their own. If one flow fails, the job
 /// stops the others.
+///
+/// On several ranks, each builds the same flows in the same order. The serving flows are stopped when the others have ended on all
+/// ranks, and the failure of a flow ends all ranks.
 ///
 /// ```
 /// use millstream::{Flow, Job, Node, Request, Response};
@@ -138,7 +143,7 @@ impl Job {
     /// Starts all flows, in their order. Dropped, they end where they stand.
     ///
     /// # Errors
-    /// If one of them cannot start: then those before it end. A job of several flows runs on one rank.
+    /// If one of them cannot start: then those before it end.
     ///
     /// # Panics
     /// If the settings of [`listen`](Self::listen) name no listener.
@@ -175,15 +180,12 @@ impl Job {
     }
 
     /// Starts all flows, which a server elsewhere serves.
-    pub(crate) fn start_in(self, begun: &Begun) -> Result<Vec<RunningFlow>, Error> {
+    pub(crate) fn start_in(self, begun: &Begun) -> Result<RunningFlows, Error> {
         if self.listen.is_some() {
             return Err(Error::ListensInMain);
         }
-        if let [first, _, ..] = &self.flows[..]
-            && first.ranks() > 1
-        {
-            return Err(Error::RanksOfJob);
-        }
+        let ranks = self.flows.first().map(Flow::ranks);
+        let analytics_end = ranks.map(AnalyticsEnd::new);
         let requests = self.flows.iter().filter_map(Flow::request_queue);
         begun.lock().requests.extend(requests);
         let mut flows = Vec::with_capacity(self.flows.len());
@@ -192,7 +194,10 @@ impl Job {
             begun.lock().ranks.push(running.running());
             flows.push(running);
         }
-        Ok(flows)
+        Ok(RunningFlows {
+            flows,
+            analytics_end: Mutex::new(analytics_end),
+        })
     }
 }
 
@@ -200,7 +205,7 @@ impl Job {
 pub struct RunningJob {
     /// Stops before the flows.
     server: Option<Server>,
-    flows: Vec<RunningFlow>,
+    flows: RunningFlows,
     /// Ends behind the flows.
     node: Option<ServedNode>,
 }
@@ -208,12 +213,12 @@ pub struct RunningJob {
 impl RunningJob {
     /// Returns its flows.
     pub fn flows(&self) -> &[RunningFlow] {
-        &self.flows
+        &self.flows.flows
     }
 
     /// Returns the queue of the requests to the flow of this name, if there is this flow and it takes some.
     pub fn requests(&self, flow: &str) -> Option<&Requests> {
-        let flow = self.flows.iter().find(|running| running.name() == flow)?;
+        let flow = self.flows().iter().find(|running| running.name() == flow)?;
         flow.requests()
     }
 
@@ -230,7 +235,7 @@ impl RunningJob {
 
     /// Stops all flows, behind the items that they have read.
     pub fn stop(&self) {
-        self.flows.iter().for_each(|flow| flow.stop());
+        self.flows.stop();
     }
 
     /// Waits for the end of the job.
@@ -238,45 +243,64 @@ impl RunningJob {
     /// # Errors
     /// The first error of a flow.
     pub fn join(&self) -> Result<(), Error> {
-        join_all(&self.flows, || false)
+        self.flows.join(|| false)
     }
 }
 
-/// Waits for the end of all flows, and stops them when one has failed, or the process must stop.
-pub(crate) fn join_all(flows: &[RunningFlow], must_stop: impl Fn() -> bool) -> Result<(), Error> {
-    let (ended, end) = channel();
-    thread::scope(|scope| {
-        for flow in flows {
-            let (running, ended) = (flow.running(), ended.clone());
-            scope.spawn(move || {
-                let joined = running.join();
-                drop(running);
-                // The receiver is gone if its thread is unwinding.
-                let _ = ended.send(joined);
-            });
-        }
-        drop(ended);
-        let mut result = Ok(());
-        let mut left = flows.len();
-        while left > 0 {
-            let stops = match end.recv_timeout(LOOK_INTERVAL) {
-                Ok(joined) => {
-                    left -= 1;
-                    let has_failed = joined.is_err();
-                    result = result.and(joined.map(drop).map_err(Error::from));
-                    has_failed
-                }
-                Err(RecvTimeoutError::Timeout) => must_stop(),
-                // A thread has panicked, which the end of the scope passes on.
-                Err(RecvTimeoutError::Disconnected) => break,
-            };
-            // Serving flows have no end of their own.
-            let mut analytics = flows.iter().filter(|flow| flow.requests().is_none());
-            let has_analytics = analytics.clone().next().is_some();
-            if stops || has_analytics && analytics.all(|flow| flow.is_finished()) {
-                flows.iter().for_each(|flow| flow.stop());
+/// The flows of a job at work, on this rank.
+pub(crate) struct RunningFlows {
+    flows: Vec<RunningFlow>,
+    /// `None` if there are no flows.
+    analytics_end: Mutex<Option<AnalyticsEnd>>,
+}
+
+impl RunningFlows {
+    fn stop(&self) {
+        self.flows.iter().for_each(|flow| flow.stop());
+    }
+
+    /// Waits for the end of all flows, and stops them when one has failed, or the process must stop.
+    pub fn join(&self, must_stop: impl Fn() -> bool) -> Result<(), Error> {
+        let (ended, end) = channel();
+        thread::scope(|scope| {
+            for flow in &self.flows {
+                let (running, ended) = (flow.running(), ended.clone());
+                scope.spawn(move || {
+                    let joined = running.join();
+                    drop(running);
+                    // The receiver is gone if its thread is unwinding.
+                    let _ = ended.send(joined);
+                });
             }
-        }
-        result
-    })
+            drop(ended);
+            let mut result = Ok(());
+            let mut left = self.flows.len();
+            while left > 0 {
+                let stops = match end.recv_timeout(LOOK_INTERVAL) {
+                    Ok(joined) => {
+                        left -= 1;
+                        let has_failed = joined.is_err();
+                        result = result.and(joined.map(drop).map_err(Error::from));
+                        has_failed
+                    }
+                    Err(RecvTimeoutError::Timeout) => must_stop(),
+                    // A thread has panicked, which the end of the scope passes on.
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
+                if stops || self.have_analytics_ended() {
+                    self.stop();
+                }
+            }
+            result
+        })
+    }
+
+    /// Whether the flows that take no requests have ended on all ranks. Serving flows have no end of their own.
+    fn have_analytics_ended(&self) -> bool {
+        let mut analytics = self.flows.iter().filter(|flow| flow.requests().is_none());
+        let has_analytics = analytics.clone().next().is_some();
+        has_analytics
+            && analytics.all(|flow| flow.is_finished())
+            && (self.analytics_end.lock().as_mut()).is_some_and(AnalyticsEnd::is_everywhere)
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use millstream_flow::windows::{
     Aggregate, All, Combine, Count, Fold, Key, Number, Sum, WindowResult, Windows, fold,
 };
-use millstream_flow::{Chain, Emit, Entry, Message, RingInput, Value};
+use millstream_flow::{
+    Chain, Emit, Entry, KeyedItem, Message, RingInput, Value, Values, WithValue,
+};
 
 use crate::codec::Encode;
 use crate::event::{Event, key_bytes};
@@ -148,6 +150,115 @@ where
             ..event.clone()
         });
         Stream::new(flow, operators).write(topic)
+    }
+
+    /// Turns each item into another, with its key, on the rank that owns the key: there, handles of state elements have the
+    /// content of this key, also those of other flows of a [`Job`](crate::Job) on the same ranks. Items of one key come in their
+    /// order.
+    ///
+    /// ```
+    /// use millstream::{Flow, Job, Node, Request, Response};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let orders = node.topic("orders").json::<(String, String)>().create()?;
+    /// let carts = Flow::new("carts");
+    /// let orders = carts.read(orders);
+    /// let items = carts.engine().sets::<String, String>("items");
+    /// let carts = orders
+    ///     .key_by(|(user, _)| user.clone())
+    ///     .fold("add", &items, |mut items, (_, item)| drop(items.insert(item)));
+    /// let serving = Flow::new("cart")
+    ///     .requests()
+    ///     .key_by(|call| call.segment(0).unwrap_or_default())
+    ///     .map(move |user, call| call.reply(Response::json(&items.elements(user))))
+    ///     .respond();
+    /// let job = Job::from([carts, serving]).start()?;
+    /// let requests = job.requests("cart").expect("this flow takes requests");
+    /// assert_eq!(requests.call(Request::get("/ann")).wait().unwrap().body_text(), Some("[]"));
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    pub fn map<O, G>(
+        self,
+        function: G,
+    ) -> Stream<
+        RingInput<KeyedItem<K, Event<T>>>,
+        impl Chain<KeyedItem<K, Event<T>>, Out = Event<O>> + use<I, C, T, K, F, O, G>,
+        O,
+    >
+    where
+        T: Message,
+        K: Debug,
+        O: Debug + 'static,
+        G: Fn(&K, &T) -> O + Send + Sync + 'static,
+    {
+        let flow = self.stream.flow.clone();
+        let stage = flow.stage_name("key_by");
+        let results = self
+            .engine()
+            .map(&stage, move |key: &K, event: &Event<T>| Event {
+                time: event.time,
+                key: key_bytes(key),
+                item: function(key, &event.item),
+            });
+        Stream::new(flow, results)
+    }
+
+    /// As [`map`](Self::map), with the value of the key in an element of another flow of the [`Job`](crate::Job). If the value is not
+    /// in memory, the operator reads it meanwhile, and its worker goes on with other work. An item whose value cannot be read becomes
+    /// a dead letter.
+    ///
+    /// ```
+    /// use millstream::{Flow, Job, Node, Request, Response};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let node = Node::embedded(dir.path())?;
+    /// let orders = node.topic("orders").json::<(String, u64)>().create()?;
+    /// let sums = Flow::new("sums");
+    /// let orders = sums.read(orders);
+    /// let spent = sums.engine().values::<String, u64>("spent");
+    /// let sums = orders.key_by(|(user, _)| user.clone()).fold("spend", &spent, |spent, (_, price)| {
+    ///     *spent = Some(spent.unwrap_or(0) + price);
+    /// });
+    /// let serving = Flow::new("spent")
+    ///     .requests()
+    ///     .key_by(|call| call.segment(0).unwrap_or_default())
+    ///     .read("find", &spent, |_user, spent, call| call.reply(Response::json(&spent)))
+    ///     .respond();
+    /// let job = Job::from([sums, serving]).start()?;
+    /// let requests = job.requests("spent").expect("this flow takes requests");
+    /// assert_eq!(requests.call(Request::get("/ann")).wait().unwrap().body_text(), Some("null"));
+    /// # Ok::<(), millstream::Error>(())
+    /// ```
+    pub fn read<V, O, G>(
+        self,
+        name: &str,
+        values: &Values<K, V>,
+        function: G,
+    ) -> Stream<
+        RingInput<WithValue<K, Event<T>, V>>,
+        impl Chain<WithValue<K, Event<T>, V>, Out = Event<O>> + use<I, C, T, K, F, V, O, G>,
+        O,
+    >
+    where
+        T: Message,
+        K: Debug,
+        V: Value,
+        O: Debug + 'static,
+        G: Fn(&K, Option<&V>, &T) -> O + Send + Sync + 'static,
+    {
+        let flow = self.stream.flow.clone();
+        let stage = flow.stage_name(name);
+        let results = self.engine().read(
+            &stage,
+            values,
+            move |key: &K, value: Option<&V>, event: &Event<T>| Event {
+                time: event.time,
+                key: key_bytes(key),
+                item: function(key, value, &event.item),
+            },
+        );
+        Stream::new(flow, results)
     }
 
     /// Returns the engine's stream by key.

@@ -35,6 +35,7 @@
 //! The crates below it are the parts: [`flow`] is the engine, [`connect`] joins it with streams, [`log`] is the storage
 //! of the process, [`client`] the client of a server, [`broker`] serves Kafka's clients, [`serve`] is HTTP.
 
+mod analytics_end;
 mod app;
 mod changes;
 mod codec;

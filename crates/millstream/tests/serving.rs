@@ -5,10 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream::flow::FlowSettings;
 use millstream::flow::serving::CallError;
 use millstream::{Error, Flow, Job, Node, Request, RequestSettings, Response, RunningFlow};
-use millstream_exchange::Ranks;
 
 /// The longest time of any step.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -234,18 +232,5 @@ fn flows_that_cannot_take_requests_do_not_start() -> Result<(), Error> {
             .status_code(),
         204
     );
-
-    let [ranks, _other] = Ranks::threads(2)
-        .try_into()
-        .unwrap_or_else(|_| unreachable!());
-    let settings = FlowSettings {
-        ranks,
-        ..FlowSettings::default()
-    };
-    let flow = Flow::with_settings("ranks", settings.clone());
-    check(echo(&flow).start(), "one rank");
-    let flows = ["a", "b"].map(|name| Flow::with_settings(name, settings.clone()));
-    let job = Job::from(flows).start().err().expect("it does not start");
-    assert!(job.to_string().contains("one rank"), "{job}");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Requests to serving flows.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -78,10 +79,12 @@ fn parts_of(path: &str) -> Option<(&str, &str)> {
 pub fn queried(content: &dyn Content, path: &str) -> Option<Queried> {
     let flow = flow_of(path)?;
     let all = content.requests();
-    let found = all.iter().find(|requests| requests.flow() == flow);
+    // Of the ranks of the flow in this process, the one with the fewest requests has the most time.
+    let ranks = all.iter().filter(|requests| requests.flow() == flow);
+    let found = ranks.min_by_key(|requests| (!requests.is_open(), requests.waiting()));
     Some(found.cloned().ok_or_else(|| {
         let known = all.iter().map(|requests| requests.flow().to_owned());
-        let known = known.collect();
+        let known = known.collect::<BTreeSet<_>>().into_iter().collect();
         RequestError::UnknownServingFlow { flow, known }
     }))
 }

@@ -40,13 +40,18 @@ pub fn request(address: SocketAddr, method: &str, path: &str) -> (u16, Value) {
     (status, serde_json::from_str(body).expect("it is JSON"))
 }
 
+/// Returns a user's segment of a path.
+pub fn segment(user: &str) -> String {
+    let mut segment = String::new();
+    for byte in user.bytes() {
+        write!(segment, "%{byte:02x}").expect("memory suffices");
+    }
+    segment
+}
+
 /// Returns the recommendations for a user; `None` if the flow knows no rating by the user.
 pub fn recommendations(address: SocketAddr, user: &str) -> Option<Vec<Recommended>> {
-    let mut path = String::from("recommendations/");
-    for byte in user.bytes() {
-        write!(path, "%{byte:02x}").expect("memory suffices");
-    }
-    let answer = get(address, &path)?;
+    let answer = get(address, &format!("recommendations/{}", segment(user)))?;
     Some(serde_json::from_value(answer).expect("they are recommendations"))
 }
 

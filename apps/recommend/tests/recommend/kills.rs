@@ -9,12 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream::{Error, Node};
-use millstream_recommend::Rating;
+use millstream_recommend::{Rating, Recommended};
 use millstream_testing::start;
 use serde_json::json;
 
 use crate::direct::{Counts, Direct};
-use crate::http::{LIMIT, get, wait_for_recommendations};
+use crate::http::{LIMIT, get, request, segment, wait_for_recommendations};
 use crate::running::made_ratings;
 
 /// The time after which each run is killed, in milliseconds.
@@ -70,6 +70,18 @@ pub fn co_occurrence(node: &Node) -> Result<Counts, Error> {
     Ok(counts)
 }
 
+/// Checks the answers of the serving flow for all users, of whom each rank owns some.
+fn check_serving_flow(address: SocketAddr, direct: &Direct) {
+    let counts = direct.co_occurrence();
+    for user in direct.users() {
+        let path = format!("/q/recommendations/{}", segment(user));
+        let (status, answer) = request(address, "GET", &path);
+        assert_eq!(status, 200, "{answer}");
+        let served: Vec<Recommended> = serde_json::from_value(answer).expect("they are items");
+        assert_eq!(served, direct.recommendations(user, &counts), "{user}");
+    }
+}
+
 fn check(ranks: u32) -> Result<(), Error> {
     let made = made_ratings();
     let (first, second) = made.split_at(made.len() / 2);
@@ -97,6 +109,7 @@ fn check(ranks: u32) -> Result<(), Error> {
     let direct = Direct::of(&made);
     let (mut run, address) = serve(dir.path(), ranks)?;
     wait_for_recommendations(address, &direct);
+    check_serving_flow(address, &direct);
     run.kill()?;
     run.wait()?;
     let status = start(command(dir.path(), ranks).arg("--until-now"), LIMIT)?.wait()?;

@@ -11,6 +11,7 @@ use crate::build::plan::Plan;
 use crate::checkpoint::participants::DeadLetterParticipant;
 use crate::error::FlowError;
 use crate::ranks::asking::Lines;
+use crate::ranks::references::References;
 use crate::run::begin;
 use crate::run::running::Running;
 use crate::run::settings::FlowSettings;
@@ -113,6 +114,20 @@ impl Flow {
         let purpose = begin::begin(&plan.graph, &self.settings)?;
         let settings = FlowSettings::clone(&self.settings);
         Running::start(plan.graph, settings, purpose, lines)
+    }
+
+    /// Returns the values that items on other ranks may refer to, which exchanges that are added from now on know; `None` if
+    /// there is no other rank.
+    pub(crate) fn references(&self) -> Option<Arc<References>> {
+        let FlowSettings { ranks, clock, .. } = &*self.settings;
+        if ranks.count() == 1 {
+            return None;
+        }
+        let mut plan = self.plan();
+        let references = plan
+            .references
+            .get_or_insert_with(|| References::new(ranks, clock));
+        Some(Arc::clone(references))
     }
 
     /// Takes the plan out, and leaves one that cannot run: its operators would wake the workers of no flow.

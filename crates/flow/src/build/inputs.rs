@@ -134,6 +134,7 @@ impl Flow {
             doorbell: &plan.graph.doorbell,
             stopping: &plan.graph.stopping,
             pause: &plan.graph.pause,
+            references: plan.references.as_ref(),
         };
         let outlets = rank_channel.outlets();
         let inputs = rank_channel.inputs(&outlets);

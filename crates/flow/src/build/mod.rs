@@ -1,9 +1,10 @@
 //! The builder: [`Flow`](flow::Flow) and the operators that programs chain onto it.
 //!
 //! A method of the builder ends one row of operators, makes the stage, and registers it in the flow's graph. Nothing
-//! here runs while a flow is at work. Only this folder knows `Flow`; every other folder works on stages, channels and
-//! state elements.
+//! here runs while a flow is at work. Only this folder and `serving` know `Flow`; every other folder works on stages, channels
+//! and state elements.
 
+pub mod at_owner;
 pub mod boxed;
 pub mod changes;
 pub mod clocked;

@@ -10,6 +10,7 @@ use crate::checkpoint::trail::Trail;
 use crate::doorbell::Doorbell;
 use crate::error::FlowError;
 use crate::graph::Graph;
+use crate::ranks::references::References;
 use crate::run::settings::{FlowSettings, Order};
 use crate::stage::channel::ChannelState;
 use crate::stage::contract::Stage;
@@ -27,6 +28,8 @@ pub struct Plan {
     pub branch_outputs: HashMap<String, Vec<Arc<ChannelState>>>,
     /// By the names of stages: closures that end the operators before each box, the last box last.
     pub boxed: HashMap<String, Vec<Box<dyn Any + Send>>>,
+    /// The values that items on other ranks may refer to; `None` if there cannot be any.
+    pub references: Option<Arc<References>>,
     /// Errors that the builder found, the first one first.
     pub faults: Vec<FlowError>,
     /// The next free id of a writer of control events.
@@ -45,6 +48,7 @@ impl Plan {
             one_sided: Vec::new(),
             branch_outputs: HashMap::new(),
             boxed: HashMap::new(),
+            references: None,
             faults: Vec::new(),
             writers: 0,
             updates_for_ms: 0,

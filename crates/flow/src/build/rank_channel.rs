@@ -11,6 +11,7 @@ use crate::doorbell::Doorbell;
 use crate::pause::Pause;
 use crate::ranks::message::Message;
 use crate::ranks::outlets::Outlets;
+use crate::ranks::references::References;
 use crate::stage::remote_input::RemoteInput;
 
 /// Bytes on their way from one rank to another, in one channel.
@@ -25,6 +26,7 @@ pub struct RankChannel<'a> {
     pub doorbell: &'a Arc<Doorbell>,
     pub stopping: &'a Arc<AtomicBool>,
     pub pause: &'a Arc<Pause>,
+    pub references: Option<&'a Arc<References>>,
 }
 
 impl RankChannel<'_> {
@@ -38,7 +40,8 @@ impl RankChannel<'_> {
             })
         });
         let (clock, operator) = (Arc::clone(self.clock), Arc::clone(&self.operator));
-        Arc::new(Outlets::new(senders, clock, operator))
+        let references = self.references.cloned();
+        Arc::new(Outlets::new(senders, clock, operator, references))
     }
 
     /// Returns an input for each other rank.
@@ -95,6 +98,7 @@ mod tests {
             doorbell: &doorbell,
             stopping: &stopping,
             pause: &pause,
+            references: None,
         };
         let input = rank_channel(1).inputs(&rank_channel(1).outlets()).remove(0);
         let remote = Remote::new(&rank_channel(0).outlets(), 7);

@@ -6,26 +6,24 @@
 //! questions, whose number is bounded by the ranks that ask.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver as Inbox, RecvTimeoutError, SyncSender};
-use std::task::{Wake, Waker};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{io, mem};
 
-use millstream_exchange::{Ranks, Receiver};
+use millstream_exchange::Ranks;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BoxError;
+use crate::ranks::long_messages::{self, Arriving};
 use crate::ranks::outbox::Outbox;
+use crate::ranks::unpark::unparks_this_thread;
 
 /// Bytes on their way from one rank to another.
 const CREDIT_BYTES: u64 = 1 << 20;
-
-/// The bytes of a part, but for its head.
-const PART_BYTES: usize = 64 << 10;
 
 /// Questions that one other rank has not answered yet.
 const WAITING_MAX: usize = 256;
@@ -71,9 +69,8 @@ impl Lines {
         let peers = others.map(|rank| Peer {
             rank,
             outbox: Outbox::new(ranks.sender(rank, channel, CREDIT_BYTES)),
-            receiver: ranks.receiver(rank, channel, CREDIT_BYTES),
+            arriving: Arriving::new(ranks.receiver(rank, channel, CREDIT_BYTES)),
             waiting: HashMap::new(),
-            arriving: Vec::new(),
             questions: VecDeque::new(),
         });
         Lines {
@@ -106,11 +103,9 @@ struct Peer {
     rank: u32,
     /// Parts of this rank's questions and answers.
     outbox: Outbox,
-    receiver: Receiver,
+    arriving: Arriving<(Kind, u64)>,
     /// Questions that it has not answered yet.
     waiting: HashMap<u64, SyncSender<Vec<u8>>>,
-    /// The parts that have come of the next question or answer.
-    arriving: Vec<u8>,
     /// The rank's questions, the oldest first.
     questions: VecDeque<(u64, Vec<u8>)>,
 }
@@ -119,16 +114,6 @@ struct Peer {
 enum Kind {
     Question,
     Answer,
-}
-
-/// A part of a question, or of its answer. The next part from the same rank is the next one of the same.
-#[derive(Serialize, Deserialize)]
-struct Part<'a> {
-    kind: Kind,
-    /// The question's number at the rank that asks.
-    question: u64,
-    is_last: bool,
-    bytes: &'a [u8],
 }
 
 /// A question that waits for its answer.
@@ -226,10 +211,10 @@ impl Drop for Asking {
 
 impl Shared {
     fn run(&self, answer: impl Fn(&[u8]) -> Vec<u8>) {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let waker = unparks_this_thread();
         for peer in &mut self.state.lock().peers {
             peer.outbox.set_waker(waker.clone());
-            peer.receiver.set_waker(waker.clone());
+            peer.arriving.receiver.set_waker(waker.clone());
         }
         while !self.is_stopping.load(Ordering::SeqCst) {
             let exchanged = self.state.lock().exchange();
@@ -284,36 +269,19 @@ impl State {
 }
 
 impl Peer {
+    /// Puts a question of this rank into the box, or the answer to one that has this number at the other rank.
     fn put(&mut self, kind: Kind, question: u64, bytes: &[u8]) {
-        let count = bytes.len().div_ceil(PART_BYTES).max(1);
-        for place in 0..count {
-            let from = place * PART_BYTES;
-            let part = Part {
-                kind,
-                question,
-                is_last: place + 1 == count,
-                bytes: &bytes[from..bytes.len().min(from + PART_BYTES)],
-            };
-            let part = postcard::to_stdvec(&part).expect("bytes and numbers can be written");
-            self.outbox.put(part);
-        }
+        long_messages::put(&mut self.outbox, (kind, question), bytes);
     }
 
     fn receive(&mut self) -> Result<(), BoxError> {
-        while let Some(message) = self.receiver.take()? {
-            let part: Part<'_> = postcard::from_bytes(&message).map_err(|error| {
-                format!("the message of rank {} cannot be read: {error}", self.rank)
-            })?;
-            self.arriving.extend_from_slice(part.bytes);
-            if part.is_last {
-                let bytes = mem::take(&mut self.arriving);
-                match part.kind {
-                    Kind::Question => self.questions.push_back((part.question, bytes)),
-                    Kind::Answer => {
-                        let asked = self.waiting.remove(&part.question);
-                        // The one that asked may not wait any more.
-                        asked.map(|asked| asked.try_send(bytes));
-                    }
+        while let Some(((kind, question), bytes)) = self.arriving.take()? {
+            match kind {
+                Kind::Question => self.questions.push_back((question, bytes)),
+                Kind::Answer => {
+                    let asked = self.waiting.remove(&question);
+                    // The one that asked may not wait any more.
+                    asked.map(|asked| asked.try_send(bytes));
                 }
             }
         }
@@ -321,17 +289,10 @@ impl Peer {
     }
 }
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranks::long_messages::PART_BYTES;
 
     const TIME_MAX: Duration = Duration::from_secs(60);
 

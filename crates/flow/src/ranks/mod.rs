@@ -7,8 +7,11 @@
 //! `millstream-exchange`.
 
 pub mod asking;
+pub mod long_messages;
 pub mod message;
 pub mod outbox;
 pub mod outlets;
 pub mod owners;
 pub mod plain;
+pub mod references;
+pub mod unpark;

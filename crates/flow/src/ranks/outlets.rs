@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use crate::error::{BoxError, Failure};
 use crate::ranks::message::Element;
+use crate::ranks::references::References;
 use crate::time::control_event::{ControlEvent, RingEvents, WriterId};
 
 /// Bytes that are enough for a message.
@@ -33,6 +34,8 @@ pub struct Outlets {
     live: AtomicUsize,
     clock: Arc<dyn Clock>,
     operator: Arc<str>,
+    /// Of the flow, if its items may refer to values of other ranks.
+    references: Option<Arc<References>>,
 }
 
 struct Outlet {
@@ -53,6 +56,7 @@ impl Outlets {
         senders: impl Iterator<Item = Option<Sender>>,
         clock: Arc<dyn Clock>,
         operator: Arc<str>,
+        references: Option<Arc<References>>,
     ) -> Outlets {
         let outlet = |sender| {
             Mutex::new(Outlet {
@@ -69,12 +73,18 @@ impl Outlets {
             live: AtomicUsize::new(0),
             clock,
             operator,
+            references,
         }
     }
 
     /// The operator's name.
     pub fn operator(&self) -> &Arc<str> {
         &self.operator
+    }
+
+    /// The flow's values that items on other ranks refer to, if there may be some.
+    pub fn references(&self) -> Option<&Arc<References>> {
+        self.references.as_ref()
     }
 
     /// Returns the number of ranks, with this one.

@@ -36,6 +36,11 @@ impl KeyOwners {
         }
     }
 
+    /// Returns the number of ranks.
+    pub fn ranks(&self) -> u64 {
+        self.ranks
+    }
+
     /// Returns the owner of a key.
     ///
     /// # Errors

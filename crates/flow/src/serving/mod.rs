@@ -7,11 +7,10 @@
 //!
 //! ```
 //! use millstream_flow::serving::{Call, Reply, Request, Requests, Respond, Response};
-//! use millstream_flow::{Flow, FlowSettings};
+//! use millstream_flow::Flow;
 //!
-//! let settings = FlowSettings::default();
-//! let requests = Requests::new("greet", Default::default(), &settings);
-//! let flow = Flow::with_settings("greet", settings);
+//! let flow = Flow::new("greet");
+//! let requests = Requests::new(&flow, Default::default());
 //! flow.sources("requests", requests.sources(2))
 //!     .map(|call: &Call| match call.segment(0) {
 //!         Some(name) => call.reply(Response::text(format!("Hello, {name}"))),
@@ -28,9 +27,13 @@
 //!
 //! Each call is answered once: by the first reply; or by an error as soon as the flow has dropped it, its time is over, or
 //! the flow has ended.
+//!
+//! On several ranks, each has a queue. An operator by key sends a call to the rank that owns its key: an encoded form with a
+//! reference to the call, which stays in its place on the rank of the caller until that is released.
 
 mod call;
 mod chunks;
+mod encoded;
 mod error;
 mod pending;
 mod queue;

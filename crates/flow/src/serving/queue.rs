@@ -1,18 +1,19 @@
 //! The queue of a flow's requests.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+use std::{io, mem};
 
 use millstream_base::Clock;
 use millstream_pool::{Meter, Objective, Pool};
 use parking_lot::Mutex;
 
+use crate::build::flow::Flow;
 use crate::error::FlowError;
+use crate::ranks::references::References;
 use crate::run::running::Running;
-use crate::run::settings::FlowSettings;
 use crate::serving::call::Call;
 use crate::serving::error::CallError;
 use crate::serving::pending::{Pending, Slot};
@@ -63,7 +64,6 @@ pub struct Requests {
 pub struct Admitted {
     place: Place,
     slot: Arc<Slot>,
-    deadline: Duration,
 }
 
 type FailureWatch = Box<dyn Fn() -> Option<FlowError> + Send + Sync>;
@@ -74,6 +74,8 @@ pub struct Shared {
     settings: RequestSettings,
     clock: Arc<dyn Clock>,
     pool: Arc<Pool>,
+    /// The calls that have gone to other ranks, if there are some.
+    references: Option<Arc<References>>,
     queue: Mutex<Queue>,
     /// Returns the flow's error; set when the flow has begun.
     failure: Mutex<Option<FailureWatch>>,
@@ -105,13 +107,14 @@ enum Phase {
 }
 
 impl Requests {
-    /// Returns an empty queue for a flow that has this name and these settings.
-    pub fn new(flow: &str, settings: RequestSettings, of_flow: &FlowSettings) -> Requests {
+    /// Returns an empty queue for a flow, to which further operators are added.
+    pub fn new(flow: &Flow, settings: RequestSettings) -> Requests {
         let shared = Shared {
-            flow: flow.to_owned(),
+            flow: flow.name(),
             settings,
-            clock: Arc::clone(&of_flow.clock),
-            pool: Arc::clone(&of_flow.pool),
+            clock: Arc::clone(&flow.settings.clock),
+            pool: Arc::clone(&flow.settings.pool),
+            references: flow.references(),
             queue: Mutex::default(),
             failure: Mutex::default(),
         };
@@ -131,13 +134,13 @@ impl Requests {
     /// Admits requests: the flow runs. Until then they get [`CallError::NotBegun`].
     ///
     /// # Errors
-    /// If there is an objective, and the machine gives no thread that watches over it.
+    /// If there are other ranks or an objective, and the machine gives no thread for them.
     pub fn begin(&self, running: &Running) -> Result<(), FlowError> {
         *self.shared.failure.lock() = Some(Box::new(running.failure_watch()));
         let shared = &self.shared;
-        let objective = shared.settings.objective;
-        let meter = objective.map(|objective| shared.pool.objective(&shared.flow, objective));
-        let meter = meter.transpose().map_err(|error| FlowError::Worker {
+        let begun = shared.references.as_ref().map_or(Ok(()), |it| it.begin());
+        let meter = begun.and_then(|()| shared.meter());
+        let meter = meter.map_err(|error| FlowError::Worker {
             flow: shared.flow.clone(),
             error: Arc::new(error),
         })?;
@@ -147,6 +150,11 @@ impl Requests {
             queue.meter = meter;
         }
         Ok(())
+    }
+
+    /// Returns whether it admits requests: the flow has begun, and has not ended.
+    pub fn is_open(&self) -> bool {
+        self.shared.queue.lock().phase == Phase::Open
     }
 
     /// Returns the name of the flow.
@@ -229,12 +237,9 @@ impl Requests {
             shared: Arc::clone(shared),
             number,
             bytes,
-        };
-        Ok(Admitted {
-            place,
-            slot,
             deadline,
-        })
+        };
+        Ok(Admitted { place, slot })
     }
 }
 
@@ -244,15 +249,15 @@ impl Admitted {
         let shared = Arc::clone(&self.place.shared);
         let slot = Arc::clone(&self.slot);
         let clock = Arc::clone(&shared.clock);
-        let pending = Pending::new(slot, clock, self.deadline, shared.late());
-        shared.put(Call::new(request, self.slot, self.place));
+        let pending = Pending::new(slot, clock, self.place.deadline, shared.late());
+        shared.put(self, request);
         pending
     }
 
     /// Returns the time until the call is too late.
     pub fn time_left(&self) -> Duration {
         let now = self.place.shared.clock.monotonic();
-        self.deadline.saturating_sub(now)
+        self.place.deadline.saturating_sub(now)
     }
 
     /// Returns the error of a call that is too late.
@@ -263,14 +268,15 @@ impl Admitted {
 
 impl Shared {
     /// Puts a call behind those that wait.
-    fn put(&self, call: Call) {
+    fn put(&self, admitted: Admitted, request: Request) {
+        let Admitted { place, slot } = admitted;
         let mut queue = self.queue.lock();
         if queue.phase == Phase::Closed {
             drop(queue);
-            call.settle(Err(self.end()));
+            slot.settle(Err(self.end()));
             return;
         }
-        queue.waiting.push_back(call);
+        queue.waiting.push_back(Call::new(request, slot, place));
         let waker = queue.waker.clone();
         drop(queue);
         if let Some(waker) = waker {
@@ -331,7 +337,19 @@ impl Shared {
         self.queue.lock().sources += 1;
     }
 
-    /// Ends the queue with its last source: all calls that have no outcome get the flow's end.
+    /// Measures requests, if they have an objective.
+    fn meter(&self) -> io::Result<Option<Arc<Meter>>> {
+        let name = match &self.references {
+            Some(references) => format!("{} on rank {}", self.flow, references.rank()),
+            None => self.flow.clone(),
+        };
+        let objective = self.settings.objective;
+        let meter = objective.map(|objective| self.pool.objective(&name, objective));
+        meter.transpose()
+    }
+
+    /// Ends the queue with its last source: all calls that have no outcome get the flow's end. Other ranks may still answer
+    /// those that they have.
     pub(super) fn close_source(&self) {
         let mut queue = self.queue.lock();
         queue.sources -= 1;
@@ -342,12 +360,18 @@ impl Shared {
         queue.waker = None;
         let meter = queue.meter.take();
         let waiting = mem::take(&mut queue.waiting);
-        let slots = queue.places.values().map(|(_, slot)| Arc::clone(slot));
-        let slots: Vec<_> = slots.collect();
         drop(queue);
         let end = self.end();
-        for slot in slots {
+        waiting.iter().for_each(|call| call.end(end.clone()));
+        if let Some(references) = &self.references {
+            references.wait_until_settled(self.settings.time_max);
+        }
+        let places = self.queue.lock().places.clone();
+        for (_, slot) in places.into_values() {
             slot.settle(Err(end.clone()));
+        }
+        if let Some(references) = &self.references {
+            references.close();
         }
         drop((waiting, meter));
     }
@@ -379,11 +403,21 @@ pub struct Place {
     shared: Arc<Shared>,
     number: u64,
     bytes: usize,
+    /// The time at which the call is too late.
+    deadline: Duration,
 }
 
 impl Place {
     pub fn flow(&self) -> &str {
         &self.shared.flow
+    }
+
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.shared.clock
     }
 }
 

@@ -69,6 +69,11 @@ impl Request {
         &self.path
     }
 
+    /// Returns the query, percent-encoded.
+    pub(super) fn raw_query(&self) -> &str {
+        &self.query
+    }
+
     /// Returns a segment of the path, decoded; the first one has the index 0. `None` if there is none, or if it is empty.
     pub fn segment(&self, index: usize) -> Option<String> {
         let segment = self.path[1..].split('/').nth(index)?;

@@ -81,6 +81,12 @@ impl Response {
         (sender, response)
     }
 
+    /// Sets the body, of any media type.
+    pub(super) fn body_of(mut self, body: Vec<u8>) -> Response {
+        self.body = Body::Whole(body.into());
+        self
+    }
+
     /// Sets the status, from 200 to 599.
     #[must_use]
     pub fn status(mut self, status: u16) -> Response {

@@ -13,7 +13,7 @@ pub struct Respond;
 impl Sink<Reply> for Respond {
     fn push(&mut self, replies: &[Reply], _: &Waker) -> Result<usize, BoxError> {
         for reply in replies {
-            reply.call().settle(Ok(reply.response().clone()));
+            reply.call().answer(reply.response());
         }
         Ok(replies.len())
     }

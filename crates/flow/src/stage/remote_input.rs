@@ -54,6 +54,16 @@ impl<T: Message> RemoteInput<T> {
     }
 
     fn read(&mut self, message: &[u8]) -> Result<(), BoxError> {
+        let outlets = Arc::clone(&self.outlets);
+        match outlets.references() {
+            Some(references) => {
+                references.refer_in(self.receiver.from(), || self.read_elements(message))
+            }
+            None => self.read_elements(message),
+        }
+    }
+
+    fn read_elements(&mut self, message: &[u8]) -> Result<(), BoxError> {
         let mut rest = message;
         while !rest.is_empty() {
             let (element, behind) =

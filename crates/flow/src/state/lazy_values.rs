@@ -48,6 +48,7 @@ impl<K: Key, V: Value> Values<K, V> {
         scan: bool,
         waker: Waker,
     ) -> Result<LoadThreads, BoxError> {
+        let waker = self.shared.watchers.beside(waker);
         let loading = Arc::new(Loading::new(reader, waker));
         self.shared.loading.get_or_init(|| Arc::clone(&loading));
         let mut threads = LoadThreads::new(Arc::clone(&loading));
@@ -98,6 +99,32 @@ impl<K: Key, V: Value> Shared<K, V> {
                 return Ok(locked);
             }
         }
+    }
+
+    /// Returns the value of a key in a locked table. If it has to read the value first, it waits.
+    ///
+    /// # Errors
+    /// When the value cannot be read.
+    pub(super) fn get_in<'a>(
+        &self,
+        table: &'a mut ValueTable<K, V>,
+        key: &K,
+    ) -> Result<Option<&'a V>, BoxError> {
+        table.move_time();
+        if !table.is_known(key)
+            && let Some(lookup) = table.begin_lookup()
+        {
+            let loading = self.loading.get().expect("the table is cold");
+            let read = self.read(loading, slice::from_ref(key), &AtomicBool::new(false));
+            match read {
+                Ok(value) => table.load(lookup, iter::zip([key.clone()], value)),
+                Err(error) => {
+                    table.end_lookup(lookup);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(table.get(key))
     }
 
     /// Whether all values are in memory.

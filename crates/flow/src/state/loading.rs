@@ -131,6 +131,13 @@ impl<R: ?Sized> Loading<R> {
         self.give_up_scan();
         drop(progress);
         self.changed.notify_all();
+        // Stages of other flows may wait for values.
+        self.wake();
+    }
+
+    /// Whether the loader reads the keys that tables want.
+    pub fn is_at_work(&self) -> bool {
+        !self.has_stopped() && !self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Whether the threads have to end.

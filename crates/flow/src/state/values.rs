@@ -8,11 +8,13 @@ use std::{iter, slice};
 
 use millstream_base::KeyRange;
 use millstream_base::key::decode_key;
+use millstream_exchange::Ranks;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
+use crate::doorbell::Doorbell;
 use crate::error::BoxError;
 use crate::ranks::owners::{KeyOwners, Owner};
 use crate::state::change::Change;
@@ -31,6 +33,7 @@ use crate::state::value_encoding::{Saved, dated, encode, former_head, of_key, re
 use crate::state::value_history::ChangeCursor;
 use crate::state::value_table::{Dated, LifetimeSpec, ValueTable};
 use crate::state::watched::ShownChange;
+use crate::state::watchers::Watchers;
 use crate::windows::{Key, of_text, text_of};
 
 /// A value of a state element. Readers and changelogs get it as JSON, so a value must be the same after the way through
@@ -57,6 +60,8 @@ pub(super) struct Shared<K, V> {
     layout: Layout<K>,
     /// Set if values can be read from the changelog while the flow runs.
     pub(super) loading: OnceLock<Arc<Loading>>,
+    /// Other flows that read the values.
+    pub(super) watchers: Arc<Watchers>,
     /// Locked by the thread that evicts values.
     pub(super) visible: Mutex<Visible>,
     pub(super) memory: UsedMemory,
@@ -207,6 +212,7 @@ impl<K: Key, V: Value> Values<K, V> {
             owners: KeyOwners::new(ranks, partitions),
             layout,
             loading: OnceLock::new(),
+            watchers: Arc::default(),
             visible: Mutex::default(),
             memory: UsedMemory::new(memory),
             complete: AtomicU64::new(0),
@@ -239,6 +245,17 @@ impl<K: Key, V: Value> Values<K, V> {
     /// Locks the table that has a key with this owner; `None` if that is on another rank.
     pub(super) fn lock_of(&self, owner: Owner) -> Option<MutexGuard<'_, ValueTable<K, V>>> {
         self.shared.table_of(owner).map(lock_to_read)
+    }
+
+    /// Has a flow woken when values were read that its stages want.
+    pub(crate) fn watch(&self, doorbell: &Arc<Doorbell>) {
+        self.shared.watchers.add(doorbell);
+    }
+
+    /// Whether this rank owns the same keys here as in another flow: it is the same one of as many.
+    pub(crate) fn is_on(&self, ranks: &Ranks) -> bool {
+        let here = (self.shared.rank, self.shared.owners.ranks());
+        here == (ranks.rank(), u64::from(ranks.count()))
     }
 
     /// Returns the tables by partition.

@@ -6,6 +6,7 @@ mod lazy;
 pub mod lifetimes;
 pub mod log;
 mod random;
+mod read;
 mod trouble;
 
 use std::collections::BTreeMap;

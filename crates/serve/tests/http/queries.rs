@@ -80,8 +80,8 @@ fn serving_with(
     settings: RequestSettings,
     answer: impl Fn(&Call) -> Option<Reply> + Send + Sync + 'static,
 ) -> Arc<Serving> {
-    let requests = Requests::new("echo & co", settings, &of_flow);
     let flow = Flow::with_settings("echo & co", of_flow);
+    let requests = Requests::new(&flow, settings);
     flow.sources("requests", requests.sources(2))
         .flat_map(move |call: &Call, emit: &mut Emit<'_, Reply>| {
             if let Some(reply) = answer(call) {

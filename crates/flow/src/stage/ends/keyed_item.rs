@@ -16,7 +16,9 @@ use crate::stage::user_code::Label;
 /// An item, or the part of it that its key's owner needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeyedItem<K, M> {
+    /// The key.
     pub key: K,
+    /// The item, or that part.
     pub content: M,
 }
 

@@ -16,6 +16,8 @@ pub struct Remote<T> {
     /// By rank: elements of the slice that is worked on, and how many of the bytes are whole ones.
     /// User code may panic in the middle of an item.
     staged: Vec<(Vec<u8>, usize)>,
+    /// The values of this rank that the staged items refer to.
+    lent: Vec<u64>,
     item: PhantomData<fn(&T)>,
 }
 
@@ -25,6 +27,7 @@ impl<T: Message> Remote<T> {
         outlets.add_instance(writer);
         Remote {
             staged: vec![Default::default(); outlets.ranks()],
+            lent: Vec::new(),
             outlets: Arc::clone(outlets),
             writer,
             item: PhantomData,
@@ -39,7 +42,11 @@ impl<T: Message> Remote<T> {
     pub fn put(&mut self, rank: u32, item: &T) -> Result<(), BoxError> {
         let (staged, whole) = &mut self.staged[rank as usize];
         staged.truncate(*whole);
-        postcard::to_io(&Element::Item(ByRef(item)), &mut *staged)?;
+        let mut encode = || postcard::to_io(&Element::Item(ByRef(item)), &mut *staged).map(drop);
+        match self.outlets.references() {
+            Some(references) => self.lent.extend(references.lend_in(encode)?),
+            None => encode()?,
+        }
         *whole = staged.len();
         Ok(())
     }
@@ -49,10 +56,15 @@ impl<T: Message> Remote<T> {
             staged.clear();
             *whole = 0;
         }
+        if let Some(references) = self.outlets.references() {
+            references.take_back(self.lent.drain(..));
+        }
     }
 
     pub fn commit(&mut self, event: Option<ControlEvent>) -> Result<(), Failure> {
         self.outlets.add(&mut self.staged);
+        // The other ranks release them.
+        self.lent.clear();
         if let Some(event) = event {
             self.outlets.emit(self.writer, event)?;
         }

@@ -82,6 +82,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         self.cold.is_some()
     }
 
+    /// Whether the loader reads keys that are not known.
+    pub fn is_loading(&self) -> bool {
+        let cold = self.cold.as_ref();
+        cold.is_some_and(|cold| cold.loading.is_at_work())
+    }
+
     /// Whether the table has the value of a key, or knows that the key has none.
     pub fn is_known(&self, key: &impl KeyRef<K>) -> bool {
         if self.cold.is_none() {

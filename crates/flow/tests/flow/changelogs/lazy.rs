@@ -16,7 +16,7 @@ use crate::values::{check, read};
 const KEYS: u64 = 100;
 
 /// Returns a store in which each key has the count 1.
-fn counted() -> Arc<LogStore> {
+pub fn counted() -> Arc<LogStore> {
     let store = Arc::new(LogStore::default());
     let hand = Hand::default();
     let (running, _) = count(&store, Resume::Never, &hand).unwrap();

@@ -65,7 +65,9 @@ pub enum Scan {
     Slow,
     /// While the flow runs, and only single ones.
     Held,
-    /// The same, and none can be read.
+    /// The same, and these wait, too.
+    Deaf,
+    /// While the flow runs, and none can be read.
     Broken,
 }
 
@@ -435,9 +437,11 @@ impl ChangelogReader for MemoryReader {
     fn get(
         &self,
         keys: &[Vec<u8>],
-        _is_stopped: &AtomicBool,
+        is_stopped: &AtomicBool,
     ) -> Result<Vec<Option<Vec<u8>>>, BoxError> {
-        self.scan()?;
+        while self.scan()? == Scan::Deaf && !is_stopped.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
         let value = |log: &Log, key: &Vec<u8>| log.newest.get(key).cloned();
         Ok(self.with_log(|log| keys.iter().map(|key| value(log, key)).collect()))
     }
@@ -450,7 +454,7 @@ impl ChangelogReader for MemoryReader {
         let changes = self.with_log(|log| log.committed[..log.shown].to_vec());
         for changes in changes.chunks(SCANNED_AT_ONCE) {
             thread::sleep(Duration::from_millis(1));
-            while self.scan()? == Scan::Held {
+            while matches!(self.scan()?, Scan::Held | Scan::Deaf) {
                 if is_stopped.load(Ordering::Relaxed) {
                     return Ok(());
                 }
