@@ -135,6 +135,8 @@ pub mod sinks;
 pub mod sources;
 mod stage;
 mod state;
+#[cfg(test)]
+mod still;
 mod time;
 mod topology;
 pub mod windows;

@@ -10,7 +10,7 @@ use millstream_exchange::Ranks;
 use millstream_flow::serving::{
     Body, Call, CallError, Reply, Request, RequestSettings, Requests, Respond, Response,
 };
-use millstream_flow::{Emit, Flow, FlowSettings, Pool, Running};
+use millstream_flow::{BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowSettings, Pool, Running};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, Serializer, ser};
 
@@ -45,6 +45,7 @@ fn start(
             workers: WORKERS.try_into().unwrap(),
             pool: Pool::new(WORKERS.try_into().unwrap()),
             ranks,
+            dead_letters: Some(Arc::new(NoLetters)),
             ..FlowSettings::default()
         };
         let flow = Flow::with_settings("serve", settings);
@@ -66,6 +67,15 @@ fn start(
         let ranks = threads.into_iter().map(|thread| thread.join().unwrap());
         ranks.collect()
     })
+}
+
+/// Keeps no item that an operator fails for.
+struct NoLetters;
+
+impl DeadLetters for NoLetters {
+    fn put(&self, _: &[DeadLetter]) -> Result<(), BoxError> {
+        Ok(())
+    }
 }
 
 /// The part of the path that decides the owner.

@@ -18,12 +18,11 @@ fn main() -> ExitCode {
         let serving = app
             .flow("spent")
             .requests()
-            .map(
-                move |call| match spent.get(&call.segment(0).unwrap_or_default()) {
-                    Some(sum) => call.reply(Response::json(&sum)),
-                    None => call.reply(Response::not_found("no such user")),
-                },
-            )
+            .key_by(|call| call.segment(0).unwrap_or_default())
+            .read("find", &spent, |_user, sum, call| match sum {
+                Some(sum) => call.reply(Response::json(sum)),
+                None => call.reply(Response::not_found("no such user")),
+            })
             .respond();
         Ok(Job::from([totals, serving]))
     })

@@ -178,6 +178,7 @@ where
     /// assert_eq!(requests.call(Request::get("/ann")).wait().unwrap().body_text(), Some("[]"));
     /// # Ok::<(), millstream::Error>(())
     /// ```
+    #[expect(clippy::type_complexity, reason = "an opaque type cannot have a name")]
     pub fn map<O, G>(
         self,
         function: G,
@@ -230,6 +231,7 @@ where
     /// assert_eq!(requests.call(Request::get("/ann")).wait().unwrap().body_text(), Some("null"));
     /// # Ok::<(), millstream::Error>(())
     /// ```
+    #[expect(clippy::type_complexity, reason = "an opaque type cannot have a name")]
     pub fn read<V, O, G>(
         self,
         name: &str,

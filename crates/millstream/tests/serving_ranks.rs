@@ -180,7 +180,7 @@ fn a_job_ends_when_its_analytics_have_ended_on_all_ranks() -> Result<(), Error> 
         let lines = node.topic("lines").text().create()?;
         lines.send((0..100).map(|number| number.to_string()))?;
         let all = on_ranks(count, |ranks| -> Result<(), Error> {
-            let copied = flow("copy", ranks).read(lines.until_now());
+            let copied = flow("copy", ranks).read(lines.clone().until_now());
             let copy = copied.write(node.topic("copy").text());
             let calls = flow("echo", ranks).requests();
             let echo = calls

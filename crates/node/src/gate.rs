@@ -63,6 +63,11 @@ impl Visitor for NodeVisitor {
             let topic;
             let wanted = match &visited {
                 Visited::Node => Wanted::Describe,
+                // The topic of the state, whether the flow keeps it there or not.
+                Visited::State { flow, element } => {
+                    topic = format!("{flow}.state.{element}");
+                    Wanted::Read(&topic)
+                }
                 Visited::Read(stream) => Wanted::Read(stream),
                 Visited::Write(stream) => Wanted::Write(stream),
                 // Rules have no rights of flows: a topic stands for the requests to one.

@@ -87,7 +87,9 @@ fn an_objective_that_cannot_be_held_even_alone_is_named() {
         view().missed_alone
     });
     let decisions = pool.decisions();
-    let alone = decisions.iter().filter(|it| it.reason == Reason::MissedAlone);
+    let alone = decisions
+        .iter()
+        .filter(|it| it.reason == Reason::MissedAlone);
     let alone: Vec<_> = alone.collect();
     assert_eq!(alone.len(), 1, "{decisions:?}");
     assert_eq!(alone[0].level, 0);

@@ -300,7 +300,7 @@ fn not_watched(why: NotWatched) -> &'static str {
 
 fn act(visited: &Visited) -> &'static str {
     match visited {
-        Visited::Node | Visited::Read(_) => "read",
+        Visited::Node | Visited::State { .. } | Visited::Read(_) => "read",
         Visited::Write(_) => "write",
         Visited::Query(_) => "send requests to this flow",
     }
@@ -310,6 +310,9 @@ fn act(visited: &Visited) -> &'static str {
 fn right(visited: &Visited) -> String {
     match visited {
         Visited::Node => "Describe on the cluster".to_owned(),
+        Visited::State { flow, element } => {
+            right(&Visited::Read(format!("{flow}.state.{element}")))
+        }
         Visited::Read(stream) => format!("Read on the stream {stream:?}"),
         Visited::Write(stream) => format!("Write on the stream {stream:?}"),
         Visited::Query(flow) => right(&Visited::Read(format!("{flow}.q"))),

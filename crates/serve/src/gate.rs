@@ -38,8 +38,15 @@ pub trait Visitor: Send + Sync + 'static {
 /// The thing that a visitor wants to read or write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visited {
-    /// The state of the node and of its flows.
+    /// The node: its page, its metrics, and the names of its flows and of their state.
     Node,
+    /// An element of a flow's state, to read.
+    State {
+        /// The name of the flow.
+        flow: String,
+        /// The name of the element.
+        element: String,
+    },
     /// Records of a stream, to read.
     Read(String),
     /// Records of a stream, to write.

@@ -17,6 +17,7 @@ use crate::kv;
 use crate::memory::Memory;
 use crate::query::{self, Cors, Queried};
 use crate::shown::Shown;
+use crate::state;
 use crate::watches::Endless;
 
 /// The headers that forbid caches to store answers, and other sites to read them.
@@ -101,31 +102,47 @@ pub async fn guard(
 fn admit(request: &Request) -> impl Future<Output = Result<(), RequestError>> + Send + use<> {
     let is_open = OPEN_PATHS.contains(&request.uri().path());
     let visitor = request.extensions().get::<Arc<dyn Visitor>>().cloned();
-    let path = request.uri().path();
-    let visited = match (kv::stream_of(path), query::flow_of(path)) {
-        (Some(stream), _) if is_read(request.method()) => Visited::Read(stream),
-        (Some(stream), _) => Visited::Write(stream),
-        (None, Some(flow)) => Visited::Query(flow),
-        (None, None) => Visited::Node,
-    };
+    let visited = visited_by(request);
     let credentials = request.headers().get(header::AUTHORIZATION);
     let credentials = credentials.and_then(credentials_of);
     async move {
         if is_open {
             return Ok(());
         }
-        let denied = RequestError::Denied(visited.clone());
-        // Every connection has one.
-        let Some(visitor) = visitor else {
-            return Err(denied);
-        };
-        match visitor.admit(visited, credentials).await {
-            Admission::Allowed => Ok(()),
-            Admission::LogIn { takes_tokens } => Err(RequestError::LogIn { takes_tokens }),
-            Admission::Denied => Err(denied),
-            Admission::NotReady => Err(RequestError::NotReady("it is starting".to_owned())),
+        for visited in visited {
+            let denied = RequestError::Denied(visited.clone());
+            // Every connection has one.
+            let Some(visitor) = visitor.clone() else {
+                return Err(denied);
+            };
+            match visitor.admit(visited, credentials.clone()).await {
+                Admission::Allowed => {}
+                Admission::LogIn { takes_tokens } => {
+                    return Err(RequestError::LogIn { takes_tokens });
+                }
+                Admission::Denied => return Err(denied),
+                Admission::NotReady => {
+                    return Err(RequestError::NotReady("it is starting".to_owned()));
+                }
+            }
         }
+        Ok(())
     }
+}
+
+/// Returns all things that a request reads or writes, of which there is at least one.
+fn visited_by(request: &Request) -> Vec<Visited> {
+    let uri = request.uri();
+    let path = uri.path();
+    if let Some(elements) = state::visited(path, uri.query().unwrap_or_default()) {
+        return elements;
+    }
+    vec![match (kv::stream_of(path), query::flow_of(path)) {
+        (Some(stream), _) if is_read(request.method()) => Visited::Read(stream),
+        (Some(stream), _) => Visited::Write(stream),
+        (None, Some(flow)) => Visited::Query(flow),
+        (None, None) => Visited::Node,
+    }]
 }
 
 impl Rules {

@@ -264,10 +264,8 @@ async fn admit(
         return serve(stream, router, stopping).await;
     };
     // The gate may give the same settings to another server, with other protocols.
-    let config = ServerConfig {
-        alpn_protocols: PROTOCOLS.map(<[u8]>::to_vec).into(),
-        ..ServerConfig::clone(&config)
-    };
+    let mut config = ServerConfig::clone(&config);
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
     let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream);
     let accepted = tokio::select! {
         accepted = timeout(TLS_HANDSHAKE_TIME_MAX, accepted) => accepted,

@@ -10,6 +10,7 @@ mod ranks;
 mod secondary;
 mod watch;
 
+use std::iter;
 use std::sync::Arc;
 
 use axum::Json;
@@ -17,6 +18,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
 
 pub use self::awaiting::WAITING_MAX;
 use self::awaiting::{Reading, read_from};
@@ -26,9 +28,24 @@ use self::query::StateQuery;
 use self::watch::WatchedKeys;
 use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
-use crate::gate::Visitor;
+use crate::gate::{Visited, Visitor};
 use crate::kv::is_watch;
 use crate::shown::Shown;
+
+/// Returns the elements that a request reads: the one that its path names, and those by which it finds entries. `None` for
+/// other paths.
+pub fn visited(path: &str, query: &str) -> Option<Vec<Visited>> {
+    let mut names = path.strip_prefix("/state/")?.split('/');
+    let decoded = |name| percent_decode_str(name).decode_utf8_lossy().into_owned();
+    let flow = decoded(names.next()?);
+    let element = decoded(names.next()?);
+    let elements = iter::once(element).chain(query::secondary_of(query));
+    let of_flow = |element| Visited::State {
+        flow: flow.clone(),
+        element,
+    };
+    Some(elements.map(of_flow).collect())
+}
 
 /// Answers `/state/<flow>/<element>`.
 pub async fn entries(

@@ -100,6 +100,7 @@ where
     /// assert_eq!(requests.call(Request::get("/1")).wait().unwrap().body_text(), Some("12"));
     /// # Ok::<(), millstream_flow::FlowError>(())
     /// ```
+    #[expect(clippy::type_complexity, reason = "an opaque type cannot have a name")]
     pub fn read<V, O, G>(
         self,
         name: &str,

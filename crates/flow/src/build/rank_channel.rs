@@ -66,12 +66,11 @@ impl RankChannel<'_> {
 
 #[cfg(test)]
 mod tests {
-    use millstream_base::SystemClock;
-
     use super::*;
     use crate::stage::ends::remote::Remote;
     use crate::stage::input::{Input, Took};
     use crate::stage::terminal::InputEnd;
+    use crate::still::Still;
     use std::sync::atomic::Ordering;
 
     /// Both ends of a channel from one rank to another.
@@ -84,7 +83,8 @@ mod tests {
 
     fn ends() -> Ends {
         let ranks = Ranks::threads(2);
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        // Messages go by their size, never by their age.
+        let clock: Arc<dyn Clock> = Arc::new(Still);
         let doorbell = Arc::new(Doorbell::new(Arc::clone(&clock)));
         let (stopping, pause) = (Arc::default(), Arc::default());
         let rank_channel = |rank: usize| RankChannel {

@@ -118,18 +118,7 @@ impl Committer for Trail {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Still;
-
-    impl Clock for Still {
-        fn now(&self) -> Timestamp {
-            Timestamp(0)
-        }
-
-        fn monotonic(&self) -> Duration {
-            Duration::ZERO
-        }
-    }
+    use crate::still::Still;
 
     #[test]
     fn the_last_complete_checkpoint_is_remembered_after_failed_ones() {

@@ -101,13 +101,14 @@ impl<K: Key, V: Value> Shared<K, V> {
         }
     }
 
-    /// Returns the value of a key in a locked table. If it has to read the value first, it waits.
+    /// Returns the value of a key in a locked table. If it has to read the value first, it unlocks the table meanwhile, since others
+    /// need it, too, such as the end of a flow.
     ///
     /// # Errors
     /// When the value cannot be read.
     pub(super) fn get_in<'a>(
         &self,
-        table: &'a mut ValueTable<K, V>,
+        table: &'a mut MutexGuard<'_, ValueTable<K, V>>,
         key: &K,
     ) -> Result<Option<&'a V>, BoxError> {
         table.move_time();
@@ -115,7 +116,9 @@ impl<K: Key, V: Value> Shared<K, V> {
             && let Some(lookup) = table.begin_lookup()
         {
             let loading = self.loading.get().expect("the table is cold");
-            let read = self.read(loading, slice::from_ref(key), &AtomicBool::new(false));
+            let read = MutexGuard::unlocked(table, || {
+                self.read(loading, slice::from_ref(key), &AtomicBool::new(false))
+            });
             match read {
                 Ok(value) => table.load(lookup, iter::zip([key.clone()], value)),
                 Err(error) => {

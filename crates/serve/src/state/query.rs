@@ -106,6 +106,19 @@ fn fields_of_key(query: &str) -> bool {
     fields.all(|(name, _)| matches!(name, "committed" | "rank" | "at-least"))
 }
 
+/// Returns the elements by which a query finds entries.
+pub fn secondary_of(query: &str) -> impl Iterator<Item = String> {
+    let of_query = pairs(query).filter(|(name, _)| *name == "by");
+    of_query.filter_map(|(_, value)| decoded(value))
+}
+
+/// Decodes a value; `None` if it is no UTF-8.
+fn decoded(value: &str) -> Option<String> {
+    // A form encodes a space as a plus sign.
+    let value = value.replace('+', " ");
+    Some(percent_decode_str(&value).decode_utf8().ok()?.into_owned())
+}
+
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
@@ -118,9 +131,7 @@ fn parse(query: &str) -> Option<StateQuery> {
     let (mut limit, mut committed, mut rank) = (None, None, None);
     let (mut top, mut of, mut by, mut at_least) = (None, None, None, None);
     for (name, value) in pairs(query) {
-        // A form encodes a space as a plus sign.
-        let value = value.replace('+', " ");
-        let value = percent_decode_str(&value).decode_utf8().ok()?.into_owned();
+        let value = decoded(value)?;
         let field = match name {
             "keys" => {
                 keys.push(value);

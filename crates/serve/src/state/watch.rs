@@ -50,6 +50,10 @@ pub async fn changes(
     }
     let from = watch::from(query.asked, headers)?;
     let place = watch::place(&shown.watches)?;
+    let visited = Visited::State {
+        flow: keys.flow.clone(),
+        element: keys.element.clone(),
+    };
     let found = read_state(State(shown.clone()), move |Shown { content, .. }| {
         let ranks = FlowRanks::find(&*content, &keys.flow)?;
         let element = Element::find(&ranks, &keys.element, &LIVE)?;
@@ -79,7 +83,7 @@ pub async fn changes(
     let credentials = headers.get(header::AUTHORIZATION);
     let reader = Reader {
         visitor,
-        visited: Visited::Node,
+        visited,
         credentials: credentials.and_then(credentials_of),
     };
     watch::answer(watch, &shown.watches, time, (reader, place))

@@ -65,7 +65,9 @@ async fn ask(
 fn requests_at_once_share_a_connection() {
     let server = start();
     run(async {
-        let requests = open(&server).await;
+        let mut requests = open(&server).await;
+        // The first answer comes behind the server's bounds.
+        ask(&mut requests, get(&server, "/healthz"), "").await;
         let mut asked = JoinSet::new();
         for number in 0..100 {
             let path = format!("/state/ads/campaign_counts/campaign-{number:05}");
@@ -76,7 +78,7 @@ fn requests_at_once_share_a_connection() {
             let (number, (status, body)) = answer.unwrap();
             assert_eq!(status, 200, "{body}");
             let body: Value = serde_json::from_str(&body).unwrap();
-            assert_eq!(body["value"]["views"], number);
+            assert_eq!(body["views"], number);
         }
     });
 }
@@ -145,7 +147,7 @@ fn a_connection_without_a_request_is_closed() {
     let began_at = Instant::now();
     run(async {
         let stream = TcpStream::connect(server.local_address()).await.unwrap();
-        let (requests, connection) = client::handshake::<_, Bytes>(stream).await.unwrap();
+        let (requests, connection) = client::handshake(stream).await.unwrap();
         // An error says that the server has closed it.
         let _ = connection.await;
         drop(requests);

@@ -755,7 +755,7 @@ impl Visitor for Readers {
     ) -> Pin<Box<dyn Future<Output = Admission> + Send>> {
         let admission = match visited {
             Visited::Write(_) => Admission::Denied,
-            Visited::Node | Visited::Read(_) | Visited::Query(_) => Admission::Allowed,
+            _ => Admission::Allowed,
         };
         self.0.lock().unwrap().push(visited);
         Box::pin(ready(admission))

@@ -8,6 +8,7 @@ mod pages;
 mod positions;
 mod queries;
 mod reads;
+mod rights;
 mod serving;
 mod state;
 mod support;
