@@ -356,6 +356,7 @@ test("objectives, and how best-effort work yields to them, are a picture", async
   const { page, checkBehaviour } = await open({ viewport: DESKTOP }, async (page) => {
     await page.route("**/api/v1/pool", (route) => route.fulfill({ json: pool }));
   });
+  await rowOf(page).getByText("even alone").waitFor();
   const shown = await rowOf(page).getByRole("cell").allTextContents();
   assert.deepEqual(shown, ["1,234", "5", "7", "41.2 ms, even alone"]);
   assert.ok(await rowOf(page).getByText("even alone").evaluate((cell) => cell.classList.contains("alarm")));
@@ -372,6 +373,7 @@ test("objectives, and how best-effort work yields to them, are a picture", async
   await page.locator("#pool-section").scrollIntoViewIfNeeded();
   await page.screenshot({ path: join(SCREENSHOTS, "pool.png"), fullPage: true });
   await page.setViewportSize(PHONE);
+  await page.screenshot({ path: join(SCREENSHOTS, "pool-phone.png"), fullPage: true });
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth));
   await checkBehaviour();
 });

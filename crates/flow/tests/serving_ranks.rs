@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// The workers of each rank.
 const WORKERS: usize = 2;
 
-/// Users of whom each of four ranks owns some.
+/// Enough users that each of four ranks owns some.
 const USERS: u64 = 32;
 
 /// A rank of a serving flow.

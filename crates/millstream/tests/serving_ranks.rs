@@ -17,7 +17,7 @@ use millstream_exchange::Ranks;
 /// The longest time of any step.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Users of whom each of four ranks owns some.
+/// Enough users that each of four ranks owns some.
 const USERS: u64 = 24;
 
 /// Runs the same on several ranks, each a thread, until all have left. Returns the results by rank.

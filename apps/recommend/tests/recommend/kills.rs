@@ -70,7 +70,7 @@ pub fn co_occurrence(node: &Node) -> Result<Counts, Error> {
     Ok(counts)
 }
 
-/// Checks the answers of the serving flow for all users, of whom each rank owns some.
+/// Checks the answers of the serving flow for all users, some owned by each rank.
 fn check_serving_flow(address: SocketAddr, direct: &Direct) {
     let counts = direct.co_occurrence();
     for user in direct.users() {
