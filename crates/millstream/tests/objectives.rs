@@ -1,13 +1,16 @@
 //! Objectives of produce and fetch beside a flow of the same process.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod visitor;
+
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream::broker::BrokerConfig;
 use millstream::flow::{ObjectiveView, Pool};
 use millstream::{Error, Flow, Job, Node, Objective};
+
+use crate::visitor::get;
 
 /// The longest time of any step.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -18,19 +21,6 @@ const FETCH: &str = "broker/fetch";
 
 fn local() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
-}
-
-fn get(address: SocketAddr, path: &str) -> String {
-    let mut visitor = TcpStream::connect(address).unwrap();
-    visitor.set_read_timeout(Some(LIMIT)).unwrap();
-    write!(
-        visitor,
-        "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    visitor.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 fn view(name: &str) -> ObjectiveView {
@@ -93,9 +83,9 @@ fn flows_are_withheld_while_produce_is_late_and_come_back_when_no_request_comes(
     let fetch = view(FETCH);
     assert!(fetch.answered > 0 && fetch.late == 0, "{fetch:?}");
     let http = job.http_address().expect("it serves HTTP");
-    let shown = get(http, "/api/v1/pool");
+    let (_, shown) = get(http, "/api/v1/pool");
     assert!(shown.contains(PRODUCE) && shown.contains(FETCH), "{shown}");
-    let metrics = get(http, "/metrics");
+    let (_, metrics) = get(http, "/metrics");
     let held = "millstream_objective_held_total{work=\"broker/produce\"}";
     assert!(metrics.contains(held), "{metrics}");
     job.stop();

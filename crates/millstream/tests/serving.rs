@@ -1,33 +1,21 @@
 //! Serving flows: requests in the process and over HTTP, state by key, jobs, and flows that cannot take requests.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod visitor;
+
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream::flow::serving::CallError;
 use millstream::{Error, Flow, Job, Node, Request, RequestSettings, Response, RunningFlow};
 
+use crate::visitor::get;
+
 /// The longest time of any step.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn local() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
-}
-
-/// Returns the status and the body of a GET.
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    let mut visitor = TcpStream::connect(address).unwrap();
-    visitor.set_read_timeout(Some(LIMIT)).unwrap();
-    write!(
-        visitor,
-        "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    visitor.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), body.to_owned())
 }
 
 #[track_caller]

@@ -1,8 +1,9 @@
 //! Serving flows and jobs of several flows on several ranks.
 
+mod visitor;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -13,6 +14,8 @@ use millstream::flow::serving::CallError;
 use millstream::flow::{FlowSettings, Pool};
 use millstream::{Error, Flow, Job, Node, Request, Response, RunningJob};
 use millstream_exchange::Ranks;
+
+use crate::visitor::get;
 
 /// The longest time of any step.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -294,21 +297,6 @@ fn rank_of_mpirun() {
     running.join().unwrap();
     drop(running);
     ranks.leave().unwrap();
-}
-
-/// Returns the status and the body of a GET.
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    let mut visitor = TcpStream::connect(address).unwrap();
-    visitor.set_read_timeout(Some(LIMIT)).unwrap();
-    write!(
-        visitor,
-        "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    visitor.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), body.to_owned())
 }
 
 #[test]
