@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::queries::{echo, serving, settings};
+use crate::queries::{echo, serving, settings, streaming};
 use crate::support::{ANSWER_TIME_MAX, start, start_with};
 
 /// Runs a client. A server is started elsewhere, since that blocks.
@@ -125,6 +125,32 @@ fn a_flow_gets_the_request_and_a_large_body_is_refused() {
         let large = "x".repeat(2_000).leak();
         let (status, body) = ask(&mut requests, post(), large).await;
         assert_eq!(status, 413, "{body}");
+    });
+}
+
+#[test]
+fn a_streamed_response_arrives_piece_by_piece_and_an_aborted_one_has_no_end() {
+    let (content, chunks) = streaming();
+    let server = start_with(content);
+    run(async {
+        let mut requests = open(&server).await;
+        for is_whole in [true, false] {
+            let request = get(&server, "/q/echo%20%26%20co/");
+            let (response, _) = requests.send_request(request, true).unwrap();
+            let mut pieces = response.await.unwrap().into_body();
+            let body = chunks.recv_timeout(ANSWER_TIME_MAX).unwrap();
+            for piece in ["one", "two"] {
+                body.send(piece).unwrap();
+                assert_eq!(pieces.data().await.unwrap().unwrap(), piece);
+            }
+            match is_whole {
+                true => drop(body),
+                false => body.abort(),
+            }
+            let end = pieces.data().await.transpose();
+            assert_eq!(end.is_ok(), is_whole);
+            assert_eq!(end.ok().flatten().unwrap_or_default(), "");
+        }
     });
 }
 

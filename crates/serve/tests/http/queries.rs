@@ -346,7 +346,7 @@ fn requests_of_one_connection_come_in_their_order() {
 }
 
 /// A flow that streams what the test sends.
-fn streaming() -> (Arc<Serving>, mpsc::Receiver<Chunks>) {
+pub fn streaming() -> (Arc<Serving>, mpsc::Receiver<Chunks>) {
     let (sender, chunks) = mpsc::channel();
     let content = serving(settings(), move |call| {
         let (chunks, response) = Response::streamed("text/plain");
