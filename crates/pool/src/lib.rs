@@ -46,4 +46,4 @@ pub use self::objective::Objective;
 pub use self::pool::{Member, MemberView, Pool, PoolView};
 pub use self::schedule::{SLICE, STARVING};
 pub use self::seat::{STALL, Seat};
-pub use self::supervisor::{Decision, Measured, Meter, ObjectiveView};
+pub use self::supervisor::{ACTIVATION_MAX, Decision, Measured, Meter, ObjectiveView};

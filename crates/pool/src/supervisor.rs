@@ -1,7 +1,7 @@
 //! The thread that watches over objectives, and the decisions that it takes.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use std::{io, mem, thread};
@@ -15,6 +15,12 @@ use crate::pool::Pool;
 
 /// The interval at which standings are looked at, while requests come.
 const TICK: Duration = Duration::from_millis(10);
+
+/// An activation of a stage takes about this long without an objective, and this part of the shortest objective with one: a request
+/// waits for a few of them at most.
+pub const ACTIVATION_MAX: Duration = Duration::from_micros(50);
+const ACTIVATION_MIN: Duration = Duration::from_micros(10);
+const ACTIVATION_PART: u32 = 200;
 
 /// A request is admitted if it would be answered within this share of its objective: the pace may fall meanwhile.
 pub const ADMITTED_BELOW: f64 = 0.9;
@@ -235,6 +241,16 @@ impl Meter {
     }
 }
 
+impl Drop for Meter {
+    fn drop(&mut self) {
+        // The first request of the others lets their objectives be looked at.
+        let activation_ns = ACTIVATION_MAX.as_nanos() as u64;
+        self.supervisor
+            .activation_ns
+            .store(activation_ns, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Measured {
     fn drop(&mut self) {
         let meter = &self.meter;
@@ -265,6 +281,8 @@ pub struct Supervisor {
     /// The thread sleeps until a request comes. It sets this before it looks for requests a last time, and a request looks here
     /// after it has said that it came, all SeqCst: one of them sees the other.
     is_parked: AtomicBool,
+    /// See [`Pool::activation_ns`].
+    activation_ns: AtomicU64,
 }
 
 #[derive(Default)]
@@ -284,6 +302,7 @@ impl Supervisor {
             state: Mutex::default(),
             bell: Condvar::new(),
             is_parked: AtomicBool::new(false),
+            activation_ns: AtomicU64::new(ACTIVATION_MAX.as_nanos() as u64),
         })
     }
 
@@ -302,7 +321,24 @@ impl Supervisor {
         }
         let meter = Arc::new(Meter::new(name, objective, self));
         state.meters.push(Arc::downgrade(&meter));
+        self.cut_activations(&state.meters());
         Ok(meter)
+    }
+
+    /// See [`Pool::activation_ns`].
+    pub fn activation_ns(&self) -> u64 {
+        self.activation_ns.load(Ordering::Relaxed)
+    }
+
+    /// Cuts activations to the shortest objective.
+    fn cut_activations(&self, meters: &[Arc<Meter>]) {
+        let parts = meters
+            .iter()
+            .map(|meter| meter.objective.within / ACTIVATION_PART);
+        let shortest = parts.min().unwrap_or(ACTIVATION_MAX);
+        let activation = shortest.clamp(ACTIVATION_MIN, ACTIVATION_MAX);
+        self.activation_ns
+            .store(activation.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// The pool is gone.
@@ -339,6 +375,7 @@ impl Supervisor {
         let mut state = self.state.lock();
         while !state.is_closed {
             let meters = state.meters();
+            self.cut_activations(&meters);
             // Cleared before the standings are read: a request that comes meanwhile is seen by the next look.
             let are_busy = meters.iter().filter(|meter| meter.is_busy()).count() > 0;
             let decision = state.decide(&meters, are_busy, self.now());

@@ -128,6 +128,30 @@ fn requests_that_would_be_late_are_refused_at_once() {
     assert!(meter.begin().is_ok());
 }
 
+#[test]
+fn activations_follow_the_shortest_objective() {
+    let pool = Pool::new(NonZeroUsize::MIN);
+    let add = |within| {
+        let within = Duration::from_micros(within);
+        pool.objective("queries", Objective::p99(within)).unwrap()
+    };
+    assert_eq!(pool.activation_ns(), 50_000);
+    let long = add(30_000);
+    assert_eq!(pool.activation_ns(), 50_000);
+    let middle = add(4_000);
+    assert_eq!(pool.activation_ns(), 20_000);
+    let short = add(100);
+    assert_eq!(pool.activation_ns(), 10_000);
+    drop(short);
+    // It follows the other ones when their requests come.
+    drop(middle.begin());
+    wait_until("the objective of 4 ms counts", || {
+        pool.activation_ns() == 20_000
+    });
+    drop((long, middle));
+    assert_eq!(pool.activation_ns(), 50_000);
+}
+
 /// The thread that looks after objectives would keep the pool, or outlive it.
 #[test]
 fn a_pool_with_objectives_ends_with_its_owners() {

@@ -75,6 +75,7 @@ impl Workers {
         let context = Context {
             clock: &*self.clock,
             items: pick.items,
+            slice_ns: self.member.pool().activation_ns(),
             rings,
             condemned: &self.condemned,
             dead_letters: self.dead_letters.as_deref(),

@@ -39,7 +39,7 @@ pub struct Pick {
     /// The stage's [index](StageView::index).
     pub stage: usize,
     /// How many items to process. `None` leaves that to the engine: as many as take 50 µs, as
-    /// measured.
+    /// measured, or less where an objective of latency is short.
     pub items: Option<usize>,
 }
 

@@ -25,6 +25,8 @@ pub struct Context<'a> {
     pub clock: &'a dyn Clock,
     /// Items to process, instead of as many as take a slice's time.
     pub items: Option<usize>,
+    /// The time of a slice, in nanoseconds.
+    pub slice_ns: u64,
     /// How often the doorbell had been rung before the worker looked for work.
     pub rings: u64,
     /// The number of workers that must die; see [`Running::kill_workers`](crate::Running::kill_workers).

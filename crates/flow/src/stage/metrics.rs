@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use millstream_pool::ACTIVATION_MAX;
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::stage::activation::Activation;
 
-/// The time that an activation should take: long against the cost of activating (a microsecond), short against any
-/// latency
-/// that matters, and so short that its results are still in the processor's cache when the next stage reads them.
-pub const SLICE_NS: u64 = 50_000;
+/// The time that an activation should take, unless the pool's objectives are short: long against the cost of activating (a
+/// microsecond), short against any latency that matters, and so short that its results are still in the processor's cache when the
+/// next stage reads them.
+pub const SLICE_NS: u64 = ACTIVATION_MAX.as_nanos() as u64;
 
 /// Items of an activation before it is known how long one takes.
 const BUDGET_FIRST: usize = 64;
@@ -204,11 +205,11 @@ impl Counters {
         self.items_in.load(Ordering::Relaxed)
     }
 
-    /// How many items an activation should process to take about a slice's time.
-    pub fn budget(&self) -> usize {
+    /// How many items an activation should process to take about this time.
+    pub fn budget(&self, slice_ns: u64) -> usize {
         match self.item_ns() {
             0.0 => BUDGET_FIRST,
-            item_ns => ((SLICE_NS as f64 / item_ns) as usize).clamp(1, BUDGET_MAX),
+            item_ns => ((slice_ns as f64 / item_ns) as usize).clamp(1, BUDGET_MAX),
         }
     }
 

@@ -27,6 +27,7 @@ use crate::run::settings::FlowSettings;
 use crate::sinks::sink::{Sink, SinkStart};
 use crate::sources::Generator;
 use crate::stage::activation::Context;
+use crate::stage::metrics::SLICE_NS;
 use crate::state::partial::StateReader;
 use crate::time::watermarks::Watermarks;
 use crate::topology::cycles;
@@ -181,6 +182,7 @@ fn activate(stages: &[Arc<dyn Stage>], clock: &dyn Clock, dice: u64) {
     let context = Context {
         clock,
         items: Some(1 + (dice >> 8) as usize % 8),
+        slice_ns: SLICE_NS,
         rings: 0,
         condemned: &AtomicUsize::new(0),
         dead_letters: None,

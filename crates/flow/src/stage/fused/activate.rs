@@ -12,7 +12,7 @@ use crate::stage::contract::Activate;
 use crate::stage::fused::instance::Instance;
 use crate::stage::fused::stage::FusedStage;
 use crate::stage::input::Input;
-use crate::stage::metrics::Counters;
+use crate::stage::metrics::{Counters, SLICE_NS};
 use crate::stage::terminal::Terminal;
 
 /// A source that has given items without a break for this long has more, enough for another worker.
@@ -90,7 +90,7 @@ where
             }
             None if self.has_ended() => 0,
             None if self.idle_since.load(Ordering::Relaxed) == rings + 1 => 0,
-            None => self.counters.budget(),
+            None => self.counters.budget(SLICE_NS),
         }
     }
 

@@ -122,7 +122,7 @@ where
     /// Returns the number of items that an activation may take.
     pub(super) fn budget(&self, context: &Context<'_>) -> usize {
         let wanted = context.items.map(|items| items.max(1));
-        wanted.unwrap_or_else(|| self.counters.budget())
+        wanted.unwrap_or_else(|| self.counters.budget(context.slice_ns))
     }
 
     /// Whether it reads a source, not the items of other stages or ranks.
