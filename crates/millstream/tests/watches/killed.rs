@@ -28,14 +28,14 @@ const DIR: &str = "MILLSTREAM_TEST_WATCHES";
 const SERVER: &str = "MILLSTREAM_TEST_WATCHES_SERVER";
 
 /// Each step takes less.
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The keys of the job's state.
-const KEYS: u64 = 7;
+pub const KEYS: u64 = 7;
 
 const KILLS: u64 = 4;
 
-type JobResult = Result<(), Box<dyn std::error::Error>>;
+pub type JobResult = Result<(), Box<dyn std::error::Error>>;
 
 /// The job: counts numbers by key until the file `stop` is there, and serves the counts until the file `leave` is.
 fn run(dir: &Path, server: Option<&str>) -> JobResult {
@@ -74,7 +74,7 @@ fn run(dir: &Path, server: Option<&str>) -> JobResult {
 }
 
 /// Writes a file that is whole when it has its name.
-fn put(dir: &Path, name: &str, text: &str) -> JobResult {
+pub fn put(dir: &Path, name: &str, text: &str) -> JobResult {
     let unfinished = dir.join("unfinished");
     fs::write(&unfinished, text)?;
     Ok(fs::rename(unfinished, dir.join(name))?)
@@ -90,7 +90,7 @@ fn job_that_the_test_kills() {
     }
 }
 
-fn start(dir: &Path, server: Option<&str>) -> Child {
+pub fn start(dir: &Path, server: Option<&str>) -> Child {
     let _ = fs::remove_file(dir.join("address"));
     let mut command = millstream_testing::command(env::current_exe().unwrap());
     command
@@ -197,7 +197,7 @@ fn changelog(log: &Log) -> Changes {
     }
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let since = Instant::now();
     while !is_so() {
         assert!(since.elapsed() < LIMIT, "{what}");
@@ -250,7 +250,7 @@ fn check(server: Option<&str>, dir: &Path, log: impl FnOnce() -> Log) {
 }
 
 /// Ends the reader.
-struct Over<'a>(&'a AtomicBool);
+pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {

@@ -4,6 +4,7 @@
 mod servers;
 
 mod events;
+mod histories;
 mod killed;
 
 use std::net::SocketAddr;
