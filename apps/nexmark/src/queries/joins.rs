@@ -1,10 +1,8 @@
 //! Queries that join persons with auctions, and auctions with bids, over all time.
 
 use std::cmp::Reverse;
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use millstream::flow::Message;
 use millstream::flow::windows::{Max, Mean};
 use millstream::{Flow, Pipeline, RowChange};
 
@@ -48,72 +46,78 @@ pub fn q3(query: &Query) -> Flow {
 /// The mean of the winning prices of each category: category, price in US cents.
 pub fn q4(query: &Query) -> Flow {
     type Winning = ((u64, u64), Option<u64>);
-    let results = valid_bids(query, |auction, bid| {
-        (auction.id, auction.category, bid.price)
-    })
-    .key_by(|(auction, category, _)| (*auction, *category))
-    .running("winning", Max::of(|(_, _, price): &(u64, u64, u64)| *price))
-    .key_rows(|((_, category), _)| *category)
-    .running(
-        "means",
-        Mean::of(|(_, price): &Winning| price.unwrap_or_default()),
-    );
+    let (auctions, bids) = auctions_and_bids(query);
+    // The join keeps its rows, so they have only what the result needs.
+    let bids = bids
+        .map(|bid| (bid.auction, bid.price, bid.date_time))
+        .key_by(|(auction, ..)| *auction)
+        .inserts();
+    let results = auctions
+        .map(|it| (it.id, it.category, it.date_time, it.expires))
+        .key_by(|(auction, ..)| *auction)
+        .inserts()
+        .connect(bids)
+        .inner_with("bids", |(auction, category, begin, end), (_, price, at)| {
+            let is_valid = (begin..=end).contains(&at);
+            is_valid.then_some((*auction, *category, *price))
+        })
+        .map(|change| *change.row())
+        .key_by(|(auction, category, _)| (*auction, *category))
+        .running("winning", Max::of(|(_, _, price): &(u64, u64, u64)| *price))
+        .key_rows(|((_, category), _)| *category)
+        .running(
+            "means",
+            Mean::of(|(_, price): &Winning| price.unwrap_or_default()),
+        );
     query.end(results)
 }
 
 /// Each auction with its highest bid, of equal ones the earliest.
 pub fn q9(query: &Query) -> Flow {
-    let results = valid_bids(query, |auction, bid| (auction.clone(), bid.clone()))
-        .key_by(|(auction, _)| auction.id)
-        .top("winning", 1, |(_, bid)| (bid.price, Reverse(bid.date_time)));
+    // Neither auctions nor bids are ever taken back, so all changes are inserts.
+    let results = bids_of_auctions(
+        query,
+        |_| true,
+        |auction, bid| (auction.date_time..=auction.expires).contains(&bid.date_time),
+    )
+    .map(|change| change.row().clone())
+    .key_by(|(auction, _)| auction.id)
+    .top("winning", 1, |(_, bid)| (bid.price, Reverse(bid.date_time)));
     query.end(results)
 }
 
 /// The auctions of a category with each of their bids, as changes.
 pub fn q20(query: &Query) -> Flow {
     let is_selected = |auction: &Arc<Auction>| auction.category == CATEGORY;
-    let results = bids_of_auctions(query, is_selected, |auction, bid| {
-        Some((auction.clone(), bid.clone()))
-    });
+    let results = bids_of_auctions(query, is_selected, |_, _| true);
     query.end(results)
 }
 
-/// Returns a row for each auction with each bid that comes before its end. Neither is ever taken back, so all changes are
-/// inserts.
-fn valid_bids<T: Message + Clone + Debug>(
+/// Returns some auctions, each with those of its bids that are valid.
+fn bids_of_auctions(
     query: &Query,
-    row: fn(&Arc<Auction>, &Arc<Bid>) -> T,
-) -> Pipeline<T> {
-    let valid = move |auction: &Arc<Auction>, bid: &Arc<Bid>| {
-        let is_valid = (auction.date_time..=auction.expires).contains(&bid.date_time);
-        is_valid.then(|| row(auction, bid))
-    };
-    bids_of_auctions(query, |_| true, valid)
-        .map(|change| change.row().clone())
+    is_selected: fn(&Arc<Auction>) -> bool,
+    is_valid: fn(&Auction, &Bid) -> bool,
+) -> Pipeline<RowChange<(Arc<Auction>, Arc<Bid>)>> {
+    let (auctions, bids) = auctions_and_bids(query);
+    let bids = bids.key_by(|bid| bid.auction).inserts();
+    auctions
+        .filter(is_selected)
+        .key_by(|auction| auction.id)
+        .inserts()
+        .connect(bids)
+        .inner_with("bids", move |auction: &Arc<Auction>, bid: &Arc<Bid>| {
+            is_valid(auction, bid).then(|| (auction.clone(), bid.clone()))
+        })
         .boxed()
 }
 
-/// Returns what `pair` makes of each of some auctions with each of its bids.
-fn bids_of_auctions<T: Message + Clone + Debug>(
-    query: &Query,
-    is_selected: fn(&Arc<Auction>) -> bool,
-    pair: impl Fn(&Arc<Auction>, &Arc<Bid>) -> Option<T> + Send + Sync + 'static,
-) -> Pipeline<RowChange<T>> {
+fn auctions_and_bids(query: &Query) -> (Pipeline<Arc<Auction>>, Pipeline<Arc<Bid>>) {
     let events = query.select(|event| match event {
         Event::Person(_) => None,
         other => Some(other.clone()),
     });
     let [auctions, bids] = events.fork();
-    let bids = bids
-        .flat_map(Event::bid)
-        .key_by(|bid| bid.auction)
-        .inserts();
-    auctions
-        .flat_map(Event::auction)
-        .filter(is_selected)
-        .key_by(|auction| auction.id)
-        .inserts()
-        .connect(bids)
-        .inner_with("bids", pair)
-        .boxed()
+    let auctions = auctions.flat_map(Event::auction).boxed();
+    (auctions, bids.flat_map(Event::bid).boxed())
 }
