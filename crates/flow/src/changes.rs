@@ -13,6 +13,7 @@ mod fold;
 mod last;
 mod rank;
 mod running;
+mod score_bytes;
 mod top;
 mod unmatched;
 

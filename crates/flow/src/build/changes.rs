@@ -66,7 +66,9 @@ where
         A: Aggregate<T, Out: PartialEq>,
     {
         let flow = self.operators.flow.for_changes(name);
-        let values = flow.values::<K, RunningAggregate<A::State>>(name);
+        let values = flow
+            .of_operator()
+            .values::<K, RunningAggregate<A::State>>(name);
         self.update(name, &values, changes::running(aggregate))
     }
 
@@ -89,7 +91,7 @@ where
     /// ```
     pub fn distinct(self, name: &str) -> Changes<K> {
         let flow = self.operators.flow.for_changes(name);
-        let values = flow.values::<K, u64>(name);
+        let values = flow.of_operator().values::<K, u64>(name);
         self.update(name, &values, changes::distinct())
     }
 
@@ -126,6 +128,7 @@ where
         let values = self
             .operators
             .flow
+            .of_operator()
             .lifetime(within.lifetime)
             .values::<K, Timestamp>(name);
         self.update(name, &values, changes::deduplicate(within.event_time, time))
@@ -152,7 +155,7 @@ where
     pub fn last(self, name: &str, count: usize) -> Changes<T> {
         let flow = self.operators.flow.for_changes(name);
         flow.agree(format!("{name}: the last {count}"));
-        let lists = flow.lists::<K, T>(name);
+        let lists = flow.of_operator().lists::<K, T>(name);
         self.update(name, &lists, move |_, mut items, item, emit| {
             changes::last(count, &mut items, item, emit);
         })
@@ -189,7 +192,9 @@ where
     {
         let flow = self.operators.flow.for_changes(name);
         flow.agree(format!("{name}: the top {count}"));
-        let maps = flow.ordered_maps::<K, RowPlace, RankedRow<T>>(name);
+        let maps = flow
+            .of_operator()
+            .ordered_maps::<K, RowPlace, RankedRow<T>>(name);
         let step = changes::top(count, score);
         self.update(name, &maps, move |_, mut rows, item, emit| {
             step.apply(&mut rows, RowChange::Insert(item), None, emit);

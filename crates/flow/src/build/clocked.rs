@@ -68,7 +68,9 @@ where
             // Of a flow that does not run.
             ClockWindows::Session { gap_ms: 1 }
         });
-        let records = flow.ordered_maps::<K, Option<i64>, ClockRecord<A::State>>(name);
+        let records = flow
+            .of_operator()
+            .ordered_maps::<K, Option<i64>, ClockRecord<A::State>>(name);
         let timers = flow.timers::<K, ()>(&format!("{name}.timers"));
         let step = Arc::new(ClockStep::new(windows, aggregate));
         let on_timer = Arc::clone(&step);

@@ -80,7 +80,9 @@ where
         A: Aggregate<T>,
     {
         let (flow, sizes) = self.operators.flow.for_count_windows(name, size, slide);
-        let maps = flow.maps::<K, Option<u64>, CountRecord<A::State>>(name);
+        let maps = flow
+            .of_operator()
+            .maps::<K, Option<u64>, CountRecord<A::State>>(name);
         let step = CountStep::new(sizes, aggregate);
         self.update(name, &maps, move |key, mut records, item, emit| {
             step.apply(key, &mut records, item, emit);

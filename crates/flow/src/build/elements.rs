@@ -459,6 +459,7 @@ impl Flow {
             ranks: ranks.count(),
             partitions: self.settings.workers.get(),
             memory: Arc::clone(&self.settings.state_memory),
+            encoding: self.encoding,
         }
     }
 

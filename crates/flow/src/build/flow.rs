@@ -15,6 +15,7 @@ use crate::ranks::references::References;
 use crate::run::begin;
 use crate::run::running::Running;
 use crate::run::settings::FlowSettings;
+use crate::state::value_encoding::Encoding;
 
 /// A dataflow graph that is being built; [`run`](Flow::run) starts it. A clone is another handle of the same graph.
 #[derive(Clone)]
@@ -23,6 +24,8 @@ pub struct Flow {
     plan: Arc<Mutex<Plan>>,
     /// Of the state elements that are added by this handle; `None` for ever.
     pub(super) lifetime: Option<Duration>,
+    /// Of the same: the format of their values in a changelog.
+    pub(super) encoding: Encoding,
 }
 
 impl Flow {
@@ -38,6 +41,7 @@ impl Flow {
             settings: Arc::new(settings),
             plan: Arc::new(Mutex::new(plan)),
             lifetime: None,
+            encoding: Encoding::Json,
         }
     }
 
@@ -83,6 +87,14 @@ impl Flow {
     pub fn lifetime(&self, lifetime: Duration) -> Flow {
         Flow {
             lifetime: Some(lifetime),
+            ..self.clone()
+        }
+    }
+
+    /// Returns another handle of the flow, which adds state elements that operators keep for themselves.
+    pub(super) fn of_operator(&self) -> Flow {
+        Flow {
+            encoding: Encoding::Postcard,
             ..self.clone()
         }
     }

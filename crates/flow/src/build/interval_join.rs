@@ -85,8 +85,10 @@ where
         flow.check_interval(name, &interval);
         let flow = flow.without_lifetime();
         let state = (
-            flow.ordered_maps::<K, _, L>(&format!("{name}.first")),
-            flow.ordered_maps::<K, _, R>(&format!("{name}.second")),
+            flow.of_operator()
+                .ordered_maps::<K, _, L>(&format!("{name}.first")),
+            flow.of_operator()
+                .ordered_maps::<K, _, R>(&format!("{name}.second")),
         );
         let timers = flow.timers::<K, u8>(&format!("{name}.timers"));
         let late = flow.late_items(name, "interval_join");

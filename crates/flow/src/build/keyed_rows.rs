@@ -132,7 +132,9 @@ where
         A: Retract<R, Out: PartialEq>,
     {
         let flow = self.operators.flow.for_changes(name);
-        let values = flow.values::<K, RunningAggregate<A::State>>(name);
+        let values = flow
+            .of_operator()
+            .values::<K, RunningAggregate<A::State>>(name);
         let step = changes::running_rows(aggregate, flow.unmatched(name));
         self.keyed().update(name, &values, step)
     }
@@ -141,7 +143,7 @@ where
     /// [`Keyed::distinct`].
     pub fn distinct(self, name: &str) -> Changes<K> {
         let flow = self.operators.flow.for_changes(name);
-        let values = flow.values::<K, u64>(name);
+        let values = flow.of_operator().values::<K, u64>(name);
         let step = changes::distinct_rows(flow.unmatched(name));
         self.keyed().update(name, &values, step)
     }
@@ -156,7 +158,9 @@ where
     {
         let flow = self.operators.flow.for_changes(name);
         flow.agree(format!("{name}: the top {count}"));
-        let maps = flow.ordered_maps::<K, RowPlace, RankedRow<R>>(name);
+        let maps = flow
+            .of_operator()
+            .ordered_maps::<K, RowPlace, RankedRow<R>>(name);
         let step = changes::top_rows(count, score);
         let unmatched = flow.unmatched(name);
         self.keyed()

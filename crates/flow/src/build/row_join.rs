@@ -218,7 +218,8 @@ where
         let flow = streams.flow().for_changes(name);
         flow.agree(format!("{name}: {kind}, with a lifetime of {lifetime:?}"));
         let unmatched = flow.unmatched(name);
-        let of_rows = lifetime.map_or_else(|| flow.clone(), |lifetime| flow.lifetime(lifetime));
+        let of_rows = flow.of_operator();
+        let of_rows = lifetime.map_or(of_rows.clone(), |lifetime| of_rows.lifetime(lifetime));
         let state = (
             of_rows.ordered_maps::<K, RowId, KeptRow<A::Row>>(&format!("{name}.first")),
             of_rows.ordered_maps::<K, RowId, KeptRow<B::Row>>(&format!("{name}.second")),

@@ -124,8 +124,10 @@ where
         let flow = self.flow().without_lifetime();
         flow.agree(format!("{name}: {kind}"));
         let state = (
-            flow.ordered_maps::<K, _, L>(&format!("{name}.first")),
-            flow.ordered_maps::<K, _, V>(&format!("{name}.second")),
+            flow.of_operator()
+                .ordered_maps::<K, _, L>(&format!("{name}.first")),
+            flow.of_operator()
+                .ordered_maps::<K, _, V>(&format!("{name}.second")),
         );
         let timers = flow.timers::<K, u8>(&format!("{name}.timers"));
         let late = flow.late_items(name, kind);

@@ -4,15 +4,16 @@
 //! the order of scores. So the lowest row of the top and the highest row below it are found by one look-up, however many
 //! rows there are, and a row that comes or goes moves at most one other row across the line.
 
+use std::cell::OnceCell;
 use std::marker::PhantomData;
-
-use millstream_base::murmur2;
 
 use serde::{Deserialize, Serialize};
 
+use super::score_bytes::ScoreBytes;
 use super::{Rank, RowChange, Unmatched};
 use crate::stage::chain::Emit;
 use crate::state::ordered_maps::OrderedMapOf;
+use crate::state::row_places::{HasRow, RowBytes};
 use crate::state::values::Value;
 use crate::windows::Key;
 
@@ -28,7 +29,7 @@ pub enum RankedRow<T> {
 /// The place of a row: below the top or in it, then bytes that compare as scores do, and among equal scores a hash of the row's
 /// serialized bytes, and a number among the rows with this hash.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RowPlace(u8, Vec<u8>, u32, u32);
+pub struct RowPlace(u8, ScoreBytes, u32, u32);
 
 impl RowPlace {
     const SIZE: u8 = 0;
@@ -36,59 +37,56 @@ impl RowPlace {
     const TOP: u8 = 2;
 
     fn size() -> Self {
-        RowPlace(Self::SIZE, Vec::new(), 0, 0)
+        RowPlace(Self::SIZE, ScoreBytes::default(), 0, 0)
     }
 
     /// Returns the place in front of all rows of the top.
     fn line() -> Self {
-        RowPlace(Self::TOP, Vec::new(), 0, 0)
+        RowPlace(Self::TOP, ScoreBytes::default(), 0, 0)
+    }
+}
+
+impl<T: Serialize> HasRow for RankedRow<T> {
+    type Row = T;
+
+    fn row(&self) -> Option<&T> {
+        match self {
+            RankedRow::Size(_) => None,
+            RankedRow::Row(row, _) => Some(row),
+        }
     }
 }
 
 /// A row with the bytes that its place depends on.
 struct Ranked<'a, T> {
     row: &'a T,
-    score: Vec<u8>,
-    bytes: Vec<u8>,
-    hash: u32,
+    score: ScoreBytes,
+    bytes: RowBytes,
 }
 
 impl<'a, T: Value> Ranked<'a, T> {
     fn new<S: Rank>(score: &S, row: &'a T) -> Self {
-        let mut rank = Vec::new();
-        score.encode(&mut rank);
-        let bytes = bytes_of(row);
         Ranked {
             row,
-            score: rank,
-            hash: murmur2(&bytes),
-            bytes,
+            score: ScoreBytes::of(score),
+            bytes: RowBytes::of(row),
         }
     }
 
-    /// Returns the place in a zone of the row that has this number among those with the same hash.
-    fn place(&self, zone: u8, number: u32) -> RowPlace {
-        RowPlace(zone, self.score.clone(), self.hash, number)
+    /// Returns the places of the row in a zone, by its number among those with the same hash.
+    fn places(&self, zone: u8) -> impl Fn(u32) -> RowPlace {
+        move |number| RowPlace(zone, self.score.clone(), self.bytes.hash, number)
     }
 
-    /// Returns the place of the row in a zone, and whether the row is there; otherwise the place is free.
-    fn find<K: Key>(&self, rows: &Rows<'_, K, T>, zone: u8) -> (RowPlace, bool) {
-        let mut free = 0;
-        for (place, ranked) in rows.range(self.place(zone, 0)..=self.place(zone, u32::MAX)) {
-            if let RankedRow::Row(row, _) = ranked
-                && bytes_of(row) == self.bytes
-            {
-                return (place.clone(), true);
-            }
-            free = place.3 + 1;
-        }
-        (self.place(zone, free), false)
+    /// Returns the place of the row in a zone, or a free one.
+    fn place_for<K: Key>(&self, rows: &Rows<'_, K, T>, zone: u8) -> RowPlace {
+        self.bytes.place_for(rows, self.places(zone))
     }
-}
 
-fn bytes_of<T: Serialize>(row: &T) -> Vec<u8> {
-    // A row that cannot be serialized could not have come here.
-    postcard::to_stdvec(row).expect("the row was serialized before")
+    /// Returns a place in a zone at which the row is.
+    fn find<K: Key>(&self, rows: &Rows<'_, K, T>, zone: u8) -> Option<RowPlace> {
+        self.bytes.find(rows, self.places(zone))
+    }
 }
 
 /// The rows of one key.
@@ -137,10 +135,12 @@ where
         emit: &mut Emit<'_, RowChange<T>>,
     ) {
         let mut top = Top {
-            size: size_of_top(rows),
             rows,
+            lowest: OnceCell::new(),
+            size: 0,
             emit,
         };
+        top.size = top.kept_size();
         let size_before = top.size;
         top.fit(self);
         let row = *change.row();
@@ -158,28 +158,33 @@ where
     }
 }
 
-/// The number is stored from two rows on: most keys of many have one row.
-fn size_of_top<K: Key, T: Value>(rows: &Rows<'_, K, T>) -> u64 {
-    match rows.get(&RowPlace::size()) {
-        Some(RankedRow::Size(size)) => *size,
-        _ => u64::from(lowest_of_top(rows).is_some()),
-    }
-}
-
-fn lowest_of_top<'a, K: Key, T: Value>(rows: &'a Rows<'_, K, T>) -> Option<&'a RowPlace> {
-    let mut top = rows.range(RowPlace::line()..);
-    top.next().map(|(place, _)| place)
-}
-
 /// The rows of one key while a change is applied.
 struct Top<'a, 'b, 'c, K, T> {
     rows: &'a mut Rows<'b, K, T>,
+    /// The place of the lowest row of the top, once it was looked up; `None` of an empty top.
+    lowest: OnceCell<Option<RowPlace>>,
     /// The number of rows in the top. The map gets it at the end.
     size: u64,
     emit: &'a mut Emit<'c, RowChange<T>>,
 }
 
 impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
+    /// Returns the number of rows in the top. It is stored from two rows on: most keys of many have one row.
+    fn kept_size(&self) -> u64 {
+        match self.rows.get(&RowPlace::size()) {
+            Some(RankedRow::Size(size)) => *size,
+            _ => u64::from(self.lowest().is_some()),
+        }
+    }
+
+    fn lowest(&self) -> Option<&RowPlace> {
+        let look_up = || {
+            let mut top = self.rows.range(RowPlace::line()..);
+            top.next().map(|(place, _)| place.clone())
+        };
+        self.lowest.get_or_init(look_up).as_ref()
+    }
+
     /// Adds a row in the top or below it.
     fn insert<F>(&mut self, step: &TopStep<T, F>, ranked: &Ranked<'_, T>) {
         // `fit` has moved rows up as long as the top is not full.
@@ -188,31 +193,27 @@ impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
             if self.size == step.count {
                 self.move_down(step.keeps_below);
             }
-            let place = match self.size {
-                0 => ranked.place(RowPlace::TOP, 0),
-                _ => ranked.find(self.rows, RowPlace::TOP).0,
-            };
-            self.add(&place, ranked.row);
+            self.add(RowPlace::TOP, ranked);
             self.size += 1;
             (self.emit)(&RowChange::Insert(ranked.row.clone()));
         } else if step.keeps_below {
-            let (place, _) = ranked.find(self.rows, RowPlace::BELOW);
-            self.add(&place, ranked.row);
+            self.add(RowPlace::BELOW, ranked);
         }
     }
 
     /// Removes a row, rather from below than from the top. Returns whether it was there.
     fn remove(&mut self, ranked: &Ranked<'_, T>) -> bool {
-        let (below, is_below) = ranked.find(self.rows, RowPlace::BELOW);
-        if is_below {
-            return self.take(&below).is_some();
+        if let Some(below) = ranked.find(self.rows, RowPlace::BELOW) {
+            self.take(&below);
+            return true;
         }
-        let (place, is_in_top) = ranked.find(self.rows, RowPlace::TOP);
-        if is_in_top && let Some(row) = self.take(&place) {
-            self.size -= 1;
-            (self.emit)(&RowChange::Delete(row));
-        }
-        is_in_top
+        let Some(place) = ranked.find(self.rows, RowPlace::TOP) else {
+            return false;
+        };
+        let row = self.take(&place);
+        self.size -= 1;
+        (self.emit)(&RowChange::Delete(row));
+        true
     }
 
     /// Moves rows until the top has as many as it should. After a change it moves at most one; more if the program was
@@ -226,10 +227,10 @@ impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
 
     /// Moves the lowest row of the top below it.
     fn move_down(&mut self, keeps_below: bool) {
-        let Some(lowest) = lowest_of_top(self.rows).cloned() else {
+        let Some(lowest) = self.lowest().cloned() else {
             return;
         };
-        let row = self.take(&lowest).expect("the row is there");
+        let row = self.take(&lowest);
         self.size -= 1;
         (self.emit)(&RowChange::Delete(row.clone()));
         if keeps_below {
@@ -244,7 +245,7 @@ impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
         let Some(highest) = highest.filter(|place| place.0 == RowPlace::BELOW) else {
             return false;
         };
-        let row = self.take(&highest).expect("the row is there");
+        let row = self.take(&highest);
         self.add_in(RowPlace::TOP, highest, &row);
         self.size += 1;
         (self.emit)(&RowChange::Insert(row));
@@ -253,35 +254,29 @@ impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
 
     /// Whether the lowest row of the top is below this one.
     fn is_above_lowest(&self, ranked: &Ranked<'_, T>) -> bool {
-        let above = |place: &RowPlace| (&ranked.score, ranked.hash) > (&place.1, place.2);
-        lowest_of_top(self.rows).is_some_and(above)
+        let above = |place: &RowPlace| (&ranked.score, ranked.bytes.hash) > (&place.1, place.2);
+        self.lowest().is_some_and(above)
     }
 
     /// Adds a row that had a place in the other zone.
-    fn add_in(&mut self, zone: u8, RowPlace(_, score, hash, _): RowPlace, row: &T) {
-        let ranked = Ranked {
-            row,
-            score,
-            bytes: bytes_of(row),
-            hash,
-        };
-        let (place, _) = ranked.find(self.rows, zone);
-        self.add(&place, row);
+    fn add_in(&mut self, zone: u8, RowPlace(_, score, ..): RowPlace, row: &T) {
+        let bytes = RowBytes::of(row);
+        self.add(zone, &Ranked { row, score, bytes });
     }
 
-    fn add(&mut self, place: &RowPlace, row: &T) {
-        self.rows.update(place, |present| match present {
+    fn add(&mut self, zone: u8, ranked: &Ranked<'_, T>) {
+        let place = ranked.place_for(self.rows, zone);
+        self.rows.update(&place, |present| match present {
             Some(RankedRow::Row(_, times)) => *times += 1,
-            _ => *present = Some(RankedRow::Row(row.clone(), 1)),
+            _ => *present = Some(RankedRow::Row(ranked.row.clone(), 1)),
         });
+        self.lowest.take();
     }
 
-    /// Takes a row away once. Returns `None` if it is not there.
-    fn take(&mut self, place: &RowPlace) -> Option<T> {
-        if !self.rows.contains(place) {
-            return None;
-        }
-        self.rows.update(place, |present| match present {
+    /// Takes a row away once that is at this place.
+    fn take(&mut self, place: &RowPlace) -> T {
+        self.lowest.take();
+        let row = self.rows.update(place, |present| match present {
             Some(RankedRow::Row(row, times)) if *times > 1 => {
                 *times -= 1;
                 Some(row.clone())
@@ -290,7 +285,8 @@ impl<K: Key, T: Value> Top<'_, '_, '_, K, T> {
                 Some(RankedRow::Row(row, _)) => Some(row),
                 _ => None,
             },
-        })
+        });
+        row.expect("the row is there")
     }
 
     /// Stores the number of rows in the top.

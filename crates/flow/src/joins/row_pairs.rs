@@ -6,12 +6,12 @@
 
 use std::ops::Bound;
 
-use millstream_base::murmur2;
 use serde::{Deserialize, Serialize};
 
 use crate::changes::{RowChange, Unmatched};
 use crate::stage::ends::steps::Steps;
 use crate::state::ordered_maps::OrderedMapOf;
+use crate::state::row_places::{HasRow, RowBytes};
 use crate::state::values::Value;
 use crate::windows::Key;
 
@@ -28,6 +28,14 @@ pub struct KeptRow<T> {
     times: u64,
     /// The number of results with this row alone, at most `times`.
     alone: u64,
+}
+
+impl<T: Serialize> HasRow for KeptRow<T> {
+    type Row = T;
+
+    fn row(&self) -> Option<&T> {
+        Some(&self.row)
+    }
 }
 
 /// The rows of one side of a key.
@@ -99,7 +107,8 @@ impl<F> Joining<'_, F> {
         F: Fn(Option<&A>, Option<&B>) -> Option<O>,
     {
         let is_alone = self.is_outer && partners.first().is_none();
-        let id = place_for(rows, row);
+        let bytes = RowBytes::of(row);
+        let id = bytes.place_for(rows, |number| RowId(bytes.hash, number));
         rows.update(&id, |present| {
             let kept = present.get_or_insert_with(|| KeptRow {
                 row: row.clone(),
@@ -127,7 +136,8 @@ impl<F> Joining<'_, F> {
         A: Value,
         F: Fn(Option<&A>, Option<&B>) -> Option<O>,
     {
-        let id = find(rows, row)?;
+        let bytes = RowBytes::of(row);
+        let id = bytes.find(rows, |number| RowId(bytes.hash, number))?;
         let was_alone = rows.update(&id, |present| {
             let kept = present.as_mut()?;
             let was_alone = kept.alone > 0;
@@ -228,33 +238,4 @@ impl Rest {
             is_empty,
         }
     }
-}
-
-/// Returns the place of a row, or a free one for it. Equal rows may lie at two places, if there was another row with their
-/// hash in between: they count at both.
-fn place_for<K: Key, A: Value>(rows: &Rows<'_, K, A>, row: &A) -> RowId {
-    let bytes = bytes_of(row);
-    let hash = murmur2(&bytes);
-    let is_other = |id: &RowId| {
-        let kept = rows.get(id);
-        kept.is_some_and(|kept| bytes_of(&kept.row) != bytes)
-    };
-    let mut id = RowId(hash, 0);
-    while is_other(&id) {
-        id.1 += 1;
-    }
-    id
-}
-
-/// Returns a place at which a row is.
-fn find<K: Key, A: Value>(rows: &Rows<'_, K, A>, row: &A) -> Option<RowId> {
-    let bytes = bytes_of(row);
-    let hash = murmur2(&bytes);
-    let mut same = rows.range(RowId(hash, 0)..=RowId(hash, u32::MAX));
-    let found = same.find(|(_, kept)| bytes_of(&kept.row) == bytes);
-    found.map(|(id, _)| *id)
-}
-
-fn bytes_of<T: Serialize>(row: &T) -> Vec<u8> {
-    postcard::to_stdvec(row).expect("a row can be serialized")
 }

@@ -305,6 +305,7 @@ mod tests {
     use super::*;
     use crate::ranks::owners::KeyOwners;
     use crate::state::memory::StateMemory;
+    use crate::state::value_encoding::Encoding;
     use crate::state::values::{Layout, Place, Values};
 
     const PARTITIONS: usize = 3;
@@ -333,6 +334,7 @@ mod tests {
             partitions: PARTITIONS,
             memory: StateMemory::of_process(),
             lifetime: None,
+            encoding: Encoding::Json,
         };
         let values = Values::new(Layout::of_keys("values"), &place);
         let mut owners = KeyOwners::new(1, PARTITIONS);

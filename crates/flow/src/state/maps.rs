@@ -213,11 +213,6 @@ impl<'a, K: Key, F: Key, V: Value> MapOf<'a, K, F, V> {
         }
     }
 
-    /// Returns the key of the map.
-    pub(super) fn key(&self) -> &K {
-        self.key
-    }
-
     /// Returns the entries of a range of the key's entries.
     pub(super) fn entries_of<'b>(
         &'b self,

@@ -31,6 +31,7 @@ pub mod partial;
 pub mod partial_map;
 pub mod partial_matrix;
 pub mod read_only;
+pub mod row_places;
 pub mod sets;
 pub mod size;
 pub mod table;

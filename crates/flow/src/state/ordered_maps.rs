@@ -141,8 +141,9 @@ impl<K: Key, F: Key, V: Value> OrderedMapOf<'_, K, F, V> {
     }
 
     fn bytes_of(&self, field: &F) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let encoded = encode_key(&(self.map.key(), field), &mut bytes);
+        // Nothing follows the field, so its bytes are the same behind the key as alone.
+        let mut bytes = self.map.range().from.clone();
+        let encoded = encode_key(field, &mut bytes);
         encoded.expect("a bound of a range has canonical bytes");
         bytes
     }

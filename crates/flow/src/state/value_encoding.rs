@@ -1,6 +1,8 @@
-//! The encoding of entries: in changelogs a canonical key and JSON, in shards of checkpoints postcard's format.
+//! The encoding of entries: in changelogs a canonical key and a value, in shards of checkpoints postcard's format.
 
 use millstream_base::key::{decode_key, encode_key};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use crate::error::BoxError;
@@ -8,6 +10,42 @@ use crate::state::lifetimes::{LifetimeHead, Lifetimes};
 use crate::state::value_table::{Dated, LifetimeSpec};
 use crate::state::values::{Shared, Value};
 use crate::windows::{Key, text_of};
+
+/// The format of the values in a changelog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// Other programs read it, and the type of the values may change as long as it reads the stored ones.
+    Json,
+    /// Postcard's format, which costs less: for state that an operator keeps for itself.
+    Postcard,
+}
+
+impl Encoding {
+    /// Appends a value.
+    fn write<T: Serialize>(self, value: &T, bytes: Vec<u8>) -> Result<Vec<u8>, BoxError> {
+        Ok(match self {
+            Encoding::Json => {
+                let mut bytes = bytes;
+                serde_json::to_writer(&mut bytes, value)?;
+                bytes
+            }
+            Encoding::Postcard => postcard::to_extend(value, bytes)?,
+        })
+    }
+
+    /// Reads a value, of which nothing may be left over.
+    fn read<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, BoxError> {
+        Ok(match self {
+            Encoding::Json => serde_json::from_slice(bytes)?,
+            Encoding::Postcard => match postcard::take_from_bytes(bytes)? {
+                (value, []) => value,
+                (_, rest) => {
+                    return Err(format!("{} bytes follow behind the value", rest.len()).into());
+                }
+            },
+        })
+    }
+}
 
 impl<K: Key, V: Value> Shared<K, V> {
     /// Reads a change as a run does that resumes from it.
@@ -26,23 +64,19 @@ impl<K: Key, V: Value> Shared<K, V> {
     pub(super) fn decode(&self, value: &[u8]) -> Result<Dated<V>, BoxError> {
         Ok(match self.lifetime {
             Some(_) => {
-                let (time, value) = serde_json::from_slice(value)?;
+                let (time, value) = self.encoding.read(value)?;
                 dated(value, time)
             }
-            None => serde_json::from_slice::<V>(value)?.into(),
+            None => self.encoding.read::<V>(value)?.into(),
         })
     }
-}
 
-impl<K, V> Shared<K, V> {
     /// Returns the JSON of a value of the changelog, without the time of its last change.
     pub(super) fn decode_json(&self, value: &[u8]) -> Result<Json, BoxError> {
-        Ok(match self.lifetime {
-            Some(_) => {
-                let (_, value): (i64, Json) = serde_json::from_slice(value)?;
-                value
-            }
-            None => serde_json::from_slice(value)?,
+        Ok(match (self.encoding, &self.lifetime) {
+            (Encoding::Json, Some(_)) => serde_json::from_slice::<(i64, Json)>(value)?.1,
+            (Encoding::Json, None) => serde_json::from_slice(value)?,
+            (Encoding::Postcard, _) => serde_json::to_value(self.decode(value)?.value)?,
         })
     }
 }
@@ -104,23 +138,32 @@ pub(super) type Saved<E> = (i64, Vec<(i64, E)>);
 pub(super) type Encoded = (Vec<u8>, Option<Vec<u8>>);
 
 pub(super) fn encode<K: Key, V: Value>(
+    encoding: Encoding,
     (key, value): &(K, Option<Dated<V>>),
 ) -> Result<Encoded, BoxError> {
     let named = |error: BoxError| of_key(key, &error);
     let mut bytes = Vec::new();
     encode_key(key, &mut bytes).map_err(|error| named(error.into()))?;
-    let value = value.as_ref().map(|Dated { value, changed_at }| {
-        let json = serde_json::to_vec(value)?;
-        if memchr::memmem::find(&json, NULL).is_some() {
-            serde_json::from_slice::<V>(&json)
-                .map_err(|error| format!("its value changes on the way through JSON: {error}"))?;
-        }
-        Ok::<_, BoxError>(match changed_at {
-            Some(time) => [format!("[{time},").as_bytes(), &json, b"]"].concat(),
-            None => json,
-        })
-    });
+    let value = value.as_ref().map(|value| encode_value(encoding, value));
     Ok((bytes, value.transpose().map_err(named)?))
+}
+
+fn encode_value<V: Value>(
+    encoding: Encoding,
+    Dated { value, changed_at }: &Dated<V>,
+) -> Result<Vec<u8>, BoxError> {
+    let bytes = match changed_at {
+        Some(time) => encoding.write(&(time, value), Vec::new())?,
+        None => encoding.write(value, Vec::new())?,
+    };
+    if encoding == Encoding::Json && memchr::memmem::find(&bytes, NULL).is_some() {
+        let read = match changed_at {
+            Some(_) => encoding.read::<(i64, V)>(&bytes).map(drop),
+            None => encoding.read::<V>(&bytes).map(drop),
+        };
+        read.map_err(|error| format!("its value changes on the way through JSON: {error}"))?;
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -129,7 +172,7 @@ mod tests {
 
     #[track_caller]
     fn check<V: Value>(value: V, expected: Result<&str, &str>) {
-        let encoded = encode(&("tea".to_owned(), Some(value.into())));
+        let encoded = encode(Encoding::Json, &("tea".to_owned(), Some(value.into())));
         let encoded = encoded.map(|(_, value)| String::from_utf8(value.unwrap()).unwrap());
         match (encoded, expected) {
             (Ok(json), Ok(expected)) => assert_eq!(json, expected),

@@ -29,7 +29,9 @@ use crate::state::memory::{StateMemory, UsedMemory};
 use crate::state::ordered::{OrderedState, ReadLevel};
 use crate::state::partial::StateReader;
 use crate::state::size::StateSize;
-use crate::state::value_encoding::{Saved, dated, encode, former_head, of_key, read_saved};
+use crate::state::value_encoding::{
+    Encoding, Saved, dated, encode, former_head, of_key, read_saved,
+};
 use crate::state::value_history::ChangeCursor;
 use crate::state::value_table::{Dated, LifetimeSpec, ValueTable};
 use crate::state::watched::ShownChange;
@@ -58,6 +60,8 @@ pub(super) struct Shared<K, V> {
     pub(super) rank: u32,
     owners: KeyOwners,
     layout: Layout<K>,
+    /// The format of the values in the changelog.
+    pub(super) encoding: Encoding,
     /// Set if values can be read from the changelog while the flow runs.
     pub(super) loading: OnceLock<Arc<Loading>>,
     /// Other flows that read the values.
@@ -102,6 +106,8 @@ pub struct Place {
     pub memory: Arc<StateMemory>,
     /// The lifetime of its values; `None` if they live for ever.
     pub lifetime: Option<LifetimeSpec>,
+    /// The format of its values in a changelog.
+    pub encoding: Encoding,
 }
 
 /// The kind of an element, and how it finds the owners of its keys.
@@ -198,6 +204,7 @@ impl<K: Key, V: Value> Values<K, V> {
             partitions,
             ref memory,
             ref lifetime,
+            encoding,
         } = *place;
         let tables = (0..partitions).map(|_| SharedTable::default());
         let tables: Vec<_> = tables.collect();
@@ -211,6 +218,7 @@ impl<K: Key, V: Value> Values<K, V> {
             rank,
             owners: KeyOwners::new(ranks, partitions),
             layout,
+            encoding,
             loading: OnceLock::new(),
             watchers: Arc::default(),
             visible: Mutex::default(),
@@ -417,6 +425,10 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
             VALUES => types.to_owned(),
             kind => format!("{kind} {types}"),
         };
+        let types = match self.shared.encoding {
+            Encoding::Json => types,
+            Encoding::Postcard => format!("{types} in postcard's format"),
+        };
         match self.shared.lifetime {
             Some(_) => format!("{types} with a lifetime"),
             None => types,
@@ -548,7 +560,11 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         tables.find_map(|table| {
             let table = table.lock();
             let (key, value) = table.sample()?;
-            let (key, value) = encode(&(key.clone(), Some(value.clone().into()))).ok()?;
+            let (key, value) = encode(
+                self.shared.encoding,
+                &(key.clone(), Some(value.clone().into())),
+            )
+            .ok()?;
             Some((key, value?))
         })
     }
@@ -622,7 +638,7 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
             iter::from_fn(next)
         });
         let changes = slices.by_ref().flatten().map(|entry| {
-            let (key, value) = encode(&entry)?;
+            let (key, value) = encode(self.shared.encoding, &entry)?;
             let checked = self
                 .shared
                 .check(|| self.shared.read_change(&entry.0, &key, value.as_deref()));
@@ -749,6 +765,7 @@ mod tests {
             partitions,
             memory: StateMemory::of_process(),
             lifetime: None,
+            encoding: Encoding::Json,
         }
     }
 
@@ -819,7 +836,8 @@ mod tests {
         for (key, bits) in (0..1000_u64).map(|n| (n, n.wrapping_mul(0x9E37_79B9_7F4A_7C15))) {
             let value = f64::from_bits(bits);
             if value.is_finite() {
-                let (encoded, change) = encode(&(key, Some(value.into()))).unwrap();
+                let entry = (key, Some(value.into()));
+                let (encoded, change) = encode(Encoding::Json, &entry).unwrap();
                 values.restore_change(&encoded, change.as_deref()).unwrap();
                 assert_eq!(values.get(&key).map(f64::to_bits), Some(bits));
             }

@@ -17,6 +17,7 @@ use crate::state::lockable::Lockable;
 use crate::state::logged::LoggedState;
 use crate::state::memory::StateMemory;
 use crate::state::partial::StateReader;
+use crate::state::value_encoding::Encoding;
 use crate::state::values::Place;
 use crate::windows::Key;
 
@@ -65,6 +66,7 @@ fn place(rank: u32, ranks: u32, partitions: usize) -> Place {
         partitions,
         memory: StateMemory::of_process(),
         lifetime: None,
+        encoding: Encoding::Json,
     }
 }
 
@@ -82,8 +84,11 @@ struct Run<S: Subject> {
 }
 
 impl<S: Subject> Run<S> {
-    fn begin(committed: (Changelog, S::Plain), partitions: usize) -> Self {
-        let element = S::element(&place(0, 1, partitions));
+    fn begin(encoding: Encoding, committed: (Changelog, S::Plain), partitions: usize) -> Self {
+        let element = S::element(&Place {
+            encoding,
+            ..place(0, 1, partitions)
+        });
         let state = S::state(&element);
         state.note_changes();
         for (key, value) in &committed.0 {
@@ -149,12 +154,16 @@ impl<S: Subject> Run<S> {
 }
 
 fn check_random_runs<S: Subject>() {
-    for seed in 0..25 {
+    for seed in 0..26 {
         let mut rng = Rng::with_seed(seed);
-        let mut run = Run::<S>::begin(Default::default(), 3);
+        let encoding = match seed % 2 {
+            0 => Encoding::Json,
+            _ => Encoding::Postcard,
+        };
+        let mut run = Run::<S>::begin(encoding, Default::default(), 3);
         for _ in 0..300 {
             match rng.u32(..40) {
-                0 => run = Run::begin(run.committed, rng.usize(1..5)),
+                0 => run = Run::begin(encoding, run.committed, rng.usize(1..5)),
                 1..=3 => run.write(&mut rng),
                 4..=5 => run.commit(),
                 6 => S::state(&run.element).sweep(),
@@ -175,7 +184,10 @@ fn check_random_runs<S: Subject>() {
         let (changelog, plain) = run.committed;
         let mut joined = S::Plain::default();
         for rank in 0..3 {
-            let element = S::element(&place(rank, 3, 2));
+            let element = S::element(&Place {
+                encoding,
+                ..place(rank, 3, 2)
+            });
             for (key, value) in &changelog {
                 S::state(&element).restore_change(key, Some(value)).unwrap();
             }

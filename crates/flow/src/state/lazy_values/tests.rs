@@ -9,6 +9,7 @@ use crate::state::changelog_reader::{RestoreChange, ValuePage};
 use crate::state::logged::LoggedState;
 use crate::state::memory::StateMemory;
 use crate::state::partial::StateReader;
+use crate::state::value_encoding::Encoding;
 use crate::state::values::{Layout, Place, VALUES};
 
 /// A changelog in memory.
@@ -79,6 +80,7 @@ fn no_key_is_missing_when_the_first_values_leave_memory_while_keys_are_listed() 
             partitions: 2,
             memory: StateMemory::of_process(),
             lifetime: None,
+            encoding: Encoding::Json,
         },
     );
     values.note_changes();
