@@ -13,7 +13,7 @@ use millstream_client::{
 };
 use millstream_flow::{
     BoxError, Origin, Output, PartitionId, Partitions, Parts, Position, Positions, Source,
-    SourcePartitions, SourceStatus,
+    SourcePartitions, SourceStatus, WouldWait,
 };
 use millstream_log::Share;
 use millstream_record::{ChunkError, Record};
@@ -164,6 +164,11 @@ struct ServerPositions {
 }
 
 impl Positions for ServerPositions {
+    fn try_read(&self) -> Result<Vec<Position>, WouldWait> {
+        // The locks are held for a look or a change of a map.
+        Ok(self.read())
+    }
+
     fn read(&self) -> Vec<Position> {
         let positions = self.positions.lock().clone();
         let ends = self.ends.lock();

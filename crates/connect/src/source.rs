@@ -9,7 +9,7 @@ use event_listener::{Event, EventListener};
 use millstream_base::{Cursor, Offset, Timestamp};
 use millstream_flow::{
     BoxError, Origin, Output, PartitionId, Partitions, Parts, Position, Positions, Source,
-    SourcePartitions, SourceStatus,
+    SourcePartitions, SourceStatus, WouldWait,
 };
 use millstream_log::{
     Listening, Log, LogError, Next, PinnedSlice, ReadChunks, Share, Stream, Subscription,
@@ -408,7 +408,20 @@ impl Source for StreamSource {
 
 impl Positions for Shared {
     fn read(&self) -> Vec<Position> {
-        let next = self.subscription.lock().positions().unwrap_or_default();
+        let next = self.subscription.lock().positions();
+        self.positions(next.unwrap_or_default())
+    }
+
+    fn try_read(&self) -> Result<Vec<Position>, WouldWait> {
+        // A source that reads from the disk holds the lock.
+        let next = self.subscription.try_lock().ok_or(WouldWait)?.positions();
+        Ok(self.positions(next.unwrap_or_default()))
+    }
+}
+
+impl Shared {
+    /// Returns the positions, given the next offset of each place.
+    fn positions(&self, next: Vec<Offset>) -> Vec<Position> {
         let position = |(place, next): (u32, Offset)| {
             let partition = self.share.partition(place);
             let end = self.stream.partition(partition).ok()?.last_stable_offset();

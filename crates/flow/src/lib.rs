@@ -208,7 +208,7 @@ pub use state::lookups::{KeyLookup, Lookups};
 pub use state::maps::{MapOf, Maps};
 pub use state::matrices::{Matrices, RowOf};
 pub use state::memory::StateMemory;
-pub use state::ordered::{OrderedState, ReadLevel, StateEntry, StatePage, StateValue};
+pub use state::ordered::{OrderedState, ReadLevel, StateEntry, StatePage, StateValue, WouldWait};
 pub use state::ordered_maps::{OrderedMapOf, OrderedMaps};
 pub use state::partial::{Counts, Partial, PartialState, StateReader};
 pub use state::partial_map::PartialMap;

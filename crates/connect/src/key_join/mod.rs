@@ -17,7 +17,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use millstream_base::{Timestamp, partition_of_key};
 use millstream_flow::{
-    BoxError, Output, Parts, Position, Positions, Source, SourcePartitions, SourceStatus,
+    BoxError, Output, Parts, Position, Positions, Source, SourcePartitions, SourceStatus, WouldWait,
 };
 use millstream_log::{SECONDARY_KEY_BYTES_MAX, Share};
 use millstream_record::SECONDARY_KEY_PREFIX;
@@ -330,5 +330,11 @@ impl Positions for JoinPositions {
             .iter()
             .flat_map(|positions| positions.read())
             .collect()
+    }
+
+    fn try_read(&self) -> Result<Vec<Position>, WouldWait> {
+        let read = self.0.iter().map(|positions| positions.try_read());
+        let read: Vec<_> = read.collect::<Result<_, _>>()?;
+        Ok(read.into_iter().flatten().collect())
     }
 }

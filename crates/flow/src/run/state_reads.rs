@@ -9,9 +9,10 @@ use crate::ranks::asking::{self, AskError, Asking, Lines};
 use crate::run::running::Running;
 use crate::run::state_request::{Progress, StateAnswer, StateRequest};
 use crate::run::workers::Workers;
+use crate::sources::positions::Position;
 use crate::stage::user_code::catch;
 use crate::state::greatest;
-use crate::state::ordered::{OrderedState, ReadLevel, StateValue};
+use crate::state::ordered::{OrderedState, ReadLevel, StateValue, WouldWait};
 use crate::state::partial::StateReader;
 use crate::topology::watermark::watermark_of;
 
@@ -52,6 +53,15 @@ impl Running {
     /// When the flow has no such element, or its keys have no order and a range is wanted.
     pub fn read(&self, request: &StateRequest) -> Result<StateAnswer, BoxError> {
         answer(&self.workers, request)
+    }
+
+    /// Reads state on this rank as [`read`](Self::read) does, without waiting: neither for a lock that a worker may hold for
+    /// long, nor for the changelog. Only values of keys and the progress can be read so.
+    ///
+    /// # Errors
+    /// When it would have to wait, or `read` would return an error.
+    pub fn try_read(&self, request: &StateRequest) -> Result<StateAnswer, WouldWait> {
+        try_answer(&self.workers, request)
     }
 
     /// Asks another rank. It never waits; [`Asked::wait`] does.
@@ -145,9 +155,36 @@ fn answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, BoxE
             StateAnswer::Greatest(found)
         }
         StateRequest::Progress { checkpoint } => {
-            StateAnswer::Progress(progress(workers, *checkpoint))
+            let positions = || workers.positions();
+            StateAnswer::Progress(progress(workers, *checkpoint, positions))
         }
     })
+}
+
+fn try_answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, WouldWait> {
+    match request {
+        StateRequest::Values {
+            element,
+            keys,
+            level,
+        } => {
+            let state = workers.state(element).and_then(|state| state.ordered());
+            let state = state.ok_or(WouldWait)?;
+            let values = keys.iter().map(|key| state.try_read(key, *level));
+            Ok(StateAnswer::Values(values.collect::<Result<_, _>>()?))
+        }
+        StateRequest::Progress { checkpoint } => {
+            let positions = match checkpoint {
+                None => workers.try_positions()?,
+                Some(_) => Vec::new(),
+            };
+            let progress = progress(workers, *checkpoint, || positions);
+            Ok(StateAnswer::Progress(progress))
+        }
+        StateRequest::Range { .. } | StateRequest::Keys { .. } | StateRequest::Greatest { .. } => {
+            Err(WouldWait)
+        }
+    }
 }
 
 fn value(state: &dyn StateReader, key: &str, level: ReadLevel) -> Option<StateValue> {
@@ -161,7 +198,12 @@ fn value(state: &dyn StateReader, key: &str, level: ReadLevel) -> Option<StateVa
     }
 }
 
-fn progress(workers: &Workers, checkpoint: Option<u64>) -> Progress {
+/// Returns the progress at a checkpoint, or now: then `positions` are those of the sources.
+fn progress(
+    workers: &Workers,
+    checkpoint: Option<u64>,
+    positions: impl FnOnce() -> Vec<Position>,
+) -> Progress {
     let shard = workers.checkpoints().and_then(|counts| counts.last);
     let progress = Progress {
         shard_age_seconds: shard.and_then(|shard| shard.age_seconds),
@@ -170,7 +212,7 @@ fn progress(workers: &Workers, checkpoint: Option<u64>) -> Progress {
     };
     match checkpoint {
         None => Progress {
-            positions: workers.positions(),
+            positions: positions(),
             watermark: watermark_of(&workers.stages),
             checkpoint_age_seconds: workers.trail.complete().map(|it| it.age_seconds),
             ..progress

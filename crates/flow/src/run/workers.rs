@@ -30,6 +30,7 @@ use crate::sinks::dead_letter::DeadLetters;
 use crate::sources::positions::Position;
 use crate::stage::contract::Stage;
 use crate::state::lookups::LookupElement;
+use crate::state::ordered::WouldWait;
 use crate::state::partial::StateReader;
 use crate::topology::cycles::{self, Cycle};
 use crate::topology::upstream::want_events;
@@ -222,6 +223,15 @@ impl Workers {
             .filter_map(|stage| stage.positions())
             .flatten()
             .collect()
+    }
+
+    /// Returns the same, unless it would have to wait for a lock.
+    pub fn try_positions(&self) -> Result<Vec<Position>, WouldWait> {
+        let mut positions = Vec::new();
+        for stage in &self.stages {
+            positions.extend(stage.try_positions()?.into_iter().flatten());
+        }
+        Ok(positions)
     }
 
     /// Returns the state element of this name.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::state::ordered::WouldWait;
+
 /// The position of a flow in one partition of a stream that it reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
@@ -28,12 +30,20 @@ impl Position {
 pub trait Positions: Send + Sync + 'static {
     /// The position in every partition. It may lock, and does not wait for anything else.
     fn read(&self) -> Vec<Position>;
+
+    /// The same, unless it would have to wait for a lock; then, and by default, it fails.
+    ///
+    /// # Errors
+    /// When it would have to wait.
+    fn try_read(&self) -> Result<Vec<Position>, WouldWait> {
+        Err(WouldWait)
+    }
 }
 
-/// The positions of several sources, those that share a partition having one.
-pub fn all<'a>(sources: impl IntoIterator<Item = &'a dyn Positions>) -> Vec<Position> {
+/// Joins the positions of several sources, so that those that share a partition have one.
+pub fn all(read: impl IntoIterator<Item = Position>) -> Vec<Position> {
     let mut positions: BTreeMap<(String, u32), Position> = BTreeMap::new();
-    for position in sources.into_iter().flat_map(|source| source.read()) {
+    for position in read {
         let place = (position.stream.clone(), position.partition);
         let known = positions.entry(place).or_insert_with(|| position.clone());
         // Two flows of one stream in one graph: the one that is behind counts.

@@ -10,6 +10,7 @@ use crate::stage::activation::{Activation, Context};
 use crate::stage::channel::ChannelState;
 use crate::stage::metrics::Counters;
 use crate::stage::saved::Saved;
+use crate::state::ordered::WouldWait;
 use crate::time::alignment::Aligned;
 use crate::time::gauge::{LateByPartition, SourceTime};
 
@@ -93,6 +94,9 @@ pub trait Progress: Send + Sync {
 
     /// The positions of its sources in their inputs; `None` for stages that read a ring, and if no source knows its position.
     fn positions(&self) -> Option<Vec<Position>>;
+
+    /// The same, unless it would have to wait for a lock.
+    fn try_positions(&self) -> Result<Option<Vec<Position>>, WouldWait>;
 
     /// How far ahead of others its sources may be; `None` if they are never held.
     fn skew_max_ms(&self) -> Option<i64>;

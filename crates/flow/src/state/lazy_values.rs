@@ -145,6 +145,13 @@ impl<K: Key, V: Value> Shared<K, V> {
         self.loading.get()?.failure()
     }
 
+    /// Whether a value could not be read.
+    pub(super) fn has_failed(&self) -> bool {
+        self.loading
+            .get()
+            .is_some_and(|loading| loading.has_failed())
+    }
+
     /// Whether values may be in the changelog alone.
     pub(super) fn is_cold(&self) -> bool {
         self.loading.get().is_some() && self.tables.iter().any(|table| table.lock().is_cold())

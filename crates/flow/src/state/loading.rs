@@ -124,6 +124,11 @@ impl<R: ?Sized> Loading<R> {
         }
     }
 
+    /// Whether an error was noted.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
     /// Ends the threads that read.
     pub fn stop(&self) {
         let progress = self.progress.lock();

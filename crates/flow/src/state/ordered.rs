@@ -29,6 +29,12 @@ pub struct StateValue {
     pub checkpoint: Option<u64>,
 }
 
+/// The reason why a read that does not wait has no answer: it would have to wait for a lock or for the changelog, or it would
+/// take long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the read would have to wait")]
+pub struct WouldWait;
+
 /// Some keys of a range.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StatePage {
@@ -61,6 +67,12 @@ pub trait OrderedState: Send + Sync {
 
     /// Reads one key; `None` if another rank owns it, or it is no key of the element's type.
     fn read(&self, key: &str, level: ReadLevel) -> Option<StateValue>;
+
+    /// Reads one key as [`read`](Self::read) does, without waiting.
+    ///
+    /// # Errors
+    /// When it would have to wait: the key's table is locked, its value is not in memory, large or cannot be read.
+    fn try_read(&self, key: &str, level: ReadLevel) -> Result<Option<StateValue>, WouldWait>;
 
     /// Reads up to `limit` keys of a range. Keys without a text are left out. Committed values are all of one checkpoint.
     fn scan(&self, range: &KeyRange, limit: usize, level: ReadLevel) -> StatePage;

@@ -1,13 +1,17 @@
 //! Values by key, read in the order of their keys and as of the last complete checkpoint.
 
+use std::io::{self, Write};
 use std::sync::atomic::AtomicBool;
 use std::{mem, slice};
 
 use millstream_base::KeyRange;
 use millstream_base::key::{decode_key, encode_key};
+use parking_lot::MutexGuard;
 
 use crate::error::BoxError;
-use crate::state::ordered::{OrderedState, ReadLevel, StateEntry, StatePage, StateValue};
+use crate::state::ordered::{
+    OrderedState, ReadLevel, StateEntry, StatePage, StateValue, WouldWait,
+};
 use crate::state::value_table::{Dated, Found, ValueTable};
 use crate::state::values::{Shared, Value, Values};
 use crate::windows::{Key, of_text, text_of};
@@ -24,26 +28,41 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
         let found = of_text(key).filter_map(|key: K| {
             let owner = self.shared.owner_of(&key).ok()?;
             let table = self.shared.lock_with(self.shared.table_of(owner)?, &key);
-            let mut table = table.ok()?;
-            self.shared.settle(slice::from_mut(&mut table));
-            let Found {
-                value,
-                is_committed,
-            } = find(&table, &key, level);
-            let checkpoint = table.checkpoint().filter(|_| level == ReadLevel::Committed);
-            let value = value.cloned();
-            drop(table);
-            Some(StateValue {
-                value: value.and_then(|value| serde_json::to_value(value).ok()),
-                is_committed,
-                checkpoint,
-            })
+            Some(self.shared.read_in(table.ok()?, &key, level))
         });
-        // Two keys may have the same text: the one with a value counts.
-        found.reduce(|first, second| match first.value.is_some() {
-            true => first,
-            false => second,
-        })
+        found.reduce(one_with_value)
+    }
+
+    fn try_read(&self, key: &str, level: ReadLevel) -> Result<Option<StateValue>, WouldWait> {
+        let shared = &self.shared;
+        let mut found = None;
+        for key in of_text::<K>(key) {
+            let Ok(owner) = shared.owner_of(&key) else {
+                continue;
+            };
+            let Some(table) = shared.table_of(owner) else {
+                continue;
+            };
+            let table = table.try_lock().ok_or(WouldWait)?;
+            table.move_time();
+            if !table.is_known(&key) {
+                return Err(WouldWait);
+            }
+            if let Some(value) = find(&table, &key, level).value
+                && !is_small(value)
+            {
+                return Err(WouldWait);
+            }
+            let value = shared.read_in(table, &key, level);
+            found = [found, Some(value)]
+                .into_iter()
+                .flatten()
+                .reduce(one_with_value);
+        }
+        match shared.has_failed() {
+            true => Err(WouldWait),
+            false => Ok(found),
+        }
     }
 
     fn scan(&self, range: &KeyRange, limit: usize, level: ReadLevel) -> StatePage {
@@ -64,7 +83,62 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
     }
 }
 
+/// The most bytes of JSON that a value may have which is read without waiting: others would hold up the reader's thread.
+const SMALL_BYTES: usize = 16 << 10;
+
+/// Returns whether the JSON of a value is short.
+fn is_small<V: Value>(value: &V) -> bool {
+    /// Room for that many bytes.
+    struct Room(usize);
+
+    impl Write for Room {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let left = self.0.checked_sub(bytes.len());
+            self.0 = left.ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    // Most values are numbers, and those need no look.
+    let is_number = !mem::needs_drop::<V>() && size_of::<V>() <= size_of::<u128>();
+    is_number || serde_json::to_writer(Room(SMALL_BYTES), value).is_ok()
+}
+
+/// Of two keys with the same text, the one with a value counts.
+fn one_with_value(first: StateValue, second: StateValue) -> StateValue {
+    match first.value.is_some() {
+        true => first,
+        false => second,
+    }
+}
+
 impl<K: Key, V: Value> Shared<K, V> {
+    /// Reads a known key, and unlocks its table.
+    fn read_in(
+        &self,
+        mut table: MutexGuard<'_, ValueTable<K, V>>,
+        key: &K,
+        level: ReadLevel,
+    ) -> StateValue {
+        self.settle(slice::from_mut(&mut table));
+        let Found {
+            value,
+            is_committed,
+        } = find(&table, key, level);
+        let checkpoint = table.checkpoint().filter(|_| level == ReadLevel::Committed);
+        let value = value.cloned();
+        drop(table);
+        StateValue {
+            value: value.and_then(|value| serde_json::to_value(value).ok()),
+            is_committed,
+            checkpoint,
+        }
+    }
+
     /// Reads a range as [`OrderedState::scan`] does, or its first part: then it returns the key at which it goes on, too.
     /// Returns `None` if values have left memory meanwhile that it would have missed.
     fn scan(

@@ -8,6 +8,7 @@ use crate::stage::contract::Progress;
 use crate::stage::fused::stage::FusedStage;
 use crate::stage::input::Input;
 use crate::stage::terminal::Terminal;
+use crate::state::ordered::WouldWait;
 use crate::time::alignment::Aligned;
 use crate::time::gauge::{LateByPartition, SourceTime};
 
@@ -31,9 +32,16 @@ where
     }
 
     fn positions(&self) -> Option<Vec<Position>> {
-        let positions = self.watched.positions.iter();
-        (!self.watched.positions.is_empty())
-            .then(|| positions::all(positions.map(|source| &**source)))
+        let sources = &self.watched.positions;
+        let read = sources.iter().flat_map(|source| source.read());
+        (!sources.is_empty()).then(|| positions::all(read))
+    }
+
+    fn try_positions(&self) -> Result<Option<Vec<Position>>, WouldWait> {
+        let sources = &self.watched.positions;
+        let read = sources.iter().map(|source| source.try_read());
+        let read: Vec<_> = read.collect::<Result<_, _>>()?;
+        Ok((!sources.is_empty()).then(|| positions::all(read.into_iter().flatten())))
     }
 
     fn skew_max_ms(&self) -> Option<i64> {
