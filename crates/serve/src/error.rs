@@ -273,6 +273,9 @@ pub enum RequestError {
     NotReady(String),
     #[error("too many bytes of answers wait to be sent: try again later")]
     Busy,
+    /// The sign to a reader that does not wait that it has to read on another thread. No client gets it.
+    #[error("the answer has to wait")]
+    WouldWait,
     #[error("reading the content failed: see the log of the node, and report it as a bug")]
     Panicked,
 }
@@ -424,6 +427,7 @@ impl RequestError {
             RequestError::LogIn { .. } => StatusCode::UNAUTHORIZED,
             RequestError::NotReady(_)
             | RequestError::Busy
+            | RequestError::WouldWait
             | RequestError::TooManyWatches(_)
             | RequestError::ManyWaiting(_)
             | RequestError::EndedBefore { .. }

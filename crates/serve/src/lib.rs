@@ -162,10 +162,10 @@ pub use keyed::{
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
 pub use server::{Options, Server};
 
-/// The content of a server. Its methods may block: they run on separate threads.
+/// The content of a server. Its methods may block, since they run on separate threads, unless they say otherwise.
 pub trait Content: Send + Sync + 'static {
     /// Returns the flows with their state elements. Flows of one name are the ranks of one flow, and `/state` reads all of
-    /// them; of two on the same rank, the first one counts.
+    /// them; of two on the same rank, the first one counts. Called on the network's thread, so it must return at once.
     fn flows(&self) -> Vec<Arc<Running>>;
 
     /// Returns the node's current state for the live page: an object with any of `name`, `flow`, `uptime_s`,

@@ -11,6 +11,7 @@ mod secondary;
 mod watch;
 
 use std::iter;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use axum::Json;
@@ -22,10 +23,12 @@ use percent_encoding::percent_decode_str;
 
 pub use self::awaiting::WAITING_MAX;
 use self::awaiting::{Reading, read_from};
-use self::element::Found;
+use self::element::{Element, Found};
 pub use self::listing::{elements, flows};
 use self::query::StateQuery;
+use self::ranks::FlowRanks;
 use self::watch::WatchedKeys;
+use crate::Content;
 use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
 use crate::gate::{Visited, Visitor};
@@ -104,21 +107,51 @@ pub async fn value(
         element,
         query,
     };
+    if let Some(read) = at_once(&*shown.content, &reading, &key) {
+        return read;
+    }
     read_from(shown, reading, move |elements, _| {
-        let element = &elements.element;
-        let found = element.value(&key)?;
-        let headers = element.headers(Found::of(found.as_ref()))?;
-        Ok(match found.and_then(|found| found.value) {
-            Some(value) => (headers, Json(value)).into_response(),
-            None => {
-                let error = RequestError::UnknownKey {
-                    flow: element.flow().to_owned(),
-                    element: element.name.clone(),
-                    key: key.clone(),
-                };
-                (headers, error).into_response()
-            }
-        })
+        value_in(&elements.element, &key)
     })
     .await
 }
+
+/// Reads one key on the thread of HTTP; `None` if the read would have to wait. Two switches to another thread and back cost
+/// more than the read.
+fn at_once(
+    content: &dyn Content,
+    reading: &Reading,
+    key: &str,
+) -> Option<Result<Response, RequestError>> {
+    let query = &reading.query;
+    if query.at_least.is_some() {
+        return None;
+    }
+    let read = || {
+        let ranks = FlowRanks::find(content, &reading.flow)?.at_once();
+        value_in(&Element::find(&ranks, &reading.element, query)?, key)
+    };
+    // The flow's code reads keys and writes values.
+    let read = panic::catch_unwind(AssertUnwindSafe(read));
+    let read = read.unwrap_or(Err(RequestError::Panicked));
+    (!matches!(read, Err(RequestError::WouldWait))).then_some(read)
+}
+
+fn value_in(element: &Element, key: &str) -> Result<Response, RequestError> {
+    let found = element.value(key)?;
+    let headers = element.headers(Found::of(found.as_ref()))?;
+    Ok(match found.and_then(|found| found.value) {
+        Some(value) => (headers, Json(value)).into_response(),
+        None => {
+            let error = RequestError::UnknownKey {
+                flow: element.flow().to_owned(),
+                element: element.name.clone(),
+                key: key.to_owned(),
+            };
+            (headers, error).into_response()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
@@ -373,7 +372,7 @@ impl Element {
             if Instant::now() > until {
                 break;
             }
-            thread::sleep(READ_AGAIN_AFTER);
+            self.ranks.pause(READ_AGAIN_AFTER)?;
         }
         Err(RequestError::Checkpoints)
     }

@@ -1,9 +1,10 @@
 //! The ranks of a flow that a reader of state asks, those in other processes, too.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_flow::{AskError, Asked, Progress, Running, StateAnswer, StateRequest};
+use millstream_flow::{AskError, Asked, Progress, Running, StateAnswer, StateRequest, WouldWait};
 
 use super::headers;
 use crate::Content;
@@ -21,6 +22,8 @@ pub struct FlowRanks {
     /// Ranks in other processes, which the first one here asks.
     away: Vec<u32>,
     first: Arc<Running>,
+    /// Whether reads fail with [`RequestError::WouldWait`] where they would have to wait.
+    is_at_once: bool,
 }
 
 impl FlowRanks {
@@ -34,7 +37,25 @@ impl FlowRanks {
             away: (0..first.ranks()).filter(is_away).collect(),
             first,
             here,
+            is_at_once: false,
         })
+    }
+
+    /// Returns the same ranks, for reads that never wait: they fail with [`RequestError::WouldWait`] instead.
+    pub fn at_once(self) -> FlowRanks {
+        let is_at_once = true;
+        FlowRanks { is_at_once, ..self }
+    }
+
+    /// Waits for that time before ranks are asked again.
+    pub fn pause(&self, time: Duration) -> Result<(), RequestError> {
+        match self.is_at_once {
+            true => Err(RequestError::WouldWait),
+            false => {
+                thread::sleep(time);
+                Ok(())
+            }
+        }
     }
 
     /// Returns one of the ranks, or all.
@@ -62,6 +83,9 @@ impl FlowRanks {
 
     /// Asks all of them, and waits for their answers.
     pub fn ask(&self, request: &StateRequest) -> Result<Vec<StateAnswer>, RequestError> {
+        if self.is_at_once {
+            return self.ask_at_once(request);
+        }
         let until = Instant::now() + ANSWER_TIME_MAX;
         let asked = self.away.iter().map(|rank| self.first.ask(*rank, request));
         let asked: Vec<Asked> = asked.collect::<Result<_, _>>()?;
@@ -77,6 +101,15 @@ impl FlowRanks {
             answers.push(asked.wait(until.saturating_duration_since(Instant::now()))?);
         }
         Ok(answers)
+    }
+
+    fn ask_at_once(&self, request: &StateRequest) -> Result<Vec<StateAnswer>, RequestError> {
+        if !self.away.is_empty() {
+            return Err(RequestError::WouldWait);
+        }
+        let answers = self.here.iter().map(|rank| rank.try_read(request));
+        let answers: Result<_, WouldWait> = answers.collect();
+        answers.map_err(|_| RequestError::WouldWait)
     }
 
     /// Returns how far all of them were at a checkpoint, as an object.
