@@ -22,9 +22,9 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 use crate::bounds::{ENTRIES_DEFAULT, ENTRIES_MAX};
-use crate::connection_time::ConnectionTime;
+use crate::connection::Connection;
 use crate::error::RequestError;
-use crate::gate::{Visited, Visitor, credentials_of};
+use crate::gate::{Visited, credentials_of};
 use crate::keyed::{KeyPage, KeyedStreams, KeyedValue};
 use crate::shown::Shown;
 use crate::watch::{self, Asked, Reader};
@@ -91,9 +91,8 @@ fn parse(path: &str) -> Result<KvPath, RequestError> {
 
 /// Answers `/kv/<stream>/<key>` with the value, and `/kv/<stream>` with some keys.
 pub async fn page(
-    State(shown): State<Shown>,
-    Extension(time): Extension<Arc<ConnectionTime>>,
-    Extension(visitor): Extension<Arc<dyn Visitor>>,
+    State(shown): State<Arc<Shown>>,
+    Extension(connection): Extension<Arc<Connection>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, RequestError> {
@@ -106,14 +105,19 @@ pub async fn page(
         let (range, asked) = parse_watch(query, key).ok_or_else(refused)?;
         let credentials = headers.get(header::AUTHORIZATION);
         let reader = Reader {
-            visitor,
+            visitor: Arc::clone(&connection.visitor),
             visited: Visited::Read(stream.clone()),
             credentials: credentials.and_then(credentials_of),
         };
         let place = watch::place(&shown.watches)?;
         let from = watch::from(asked, &headers)?;
         let begun = streams.watch(&stream, range, from).await?;
-        return watch::answer(begun, &shown.watches, time, (reader, place));
+        return watch::answer(
+            begun,
+            &shown.watches,
+            Arc::clone(&connection.time),
+            (reader, place),
+        );
     }
     match key {
         Some(key) => past::page(streams, stream, key, (query, &headers)).await,

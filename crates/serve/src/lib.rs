@@ -129,6 +129,7 @@
 mod addresses;
 mod body;
 mod bounds;
+mod connection;
 mod connection_time;
 mod error;
 mod gate;

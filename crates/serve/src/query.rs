@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -75,9 +73,9 @@ fn parts_of(path: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Returns the flow of a path; `None` for paths of no serving flow.
+/// Returns the flow of a path; `None` for paths that name none.
 pub fn queried(content: &dyn Content, path: &str) -> Option<Queried> {
-    let flow = flow_of(path)?;
+    let flow = flow_of(path).filter(|flow| !flow.is_empty())?;
     let all = content.requests();
     // Of the ranks of the flow in this process, the one with the fewest requests has the most time.
     let ranks = all.iter().filter(|requests| requests.flow() == flow);
@@ -101,25 +99,21 @@ pub fn check_method(method: &Method) -> Result<(), RequestError> {
 
 /// Hands a request to its flow, and answers with the response.
 pub async fn answer(
-    State(shown): State<Shown>,
-    Extension(time): Extension<Arc<ConnectionTime>>,
-    request: Request,
+    shown: &Shown,
+    time: &Arc<ConnectionTime>,
+    queried: Queried,
+    head: &Parts,
+    body: Body,
 ) -> Result<Response, RequestError> {
-    let (head, body) = request.into_parts();
-    let requests = match head.extensions.get::<Requests>() {
-        Some(requests) => requests.clone(),
-        None => {
+    let requests = match queried {
+        Ok(requests) => requests,
+        Err(error) => {
             discard_unless_awaited(&head.headers, body).await;
-            // The guard has found none.
-            let queried = queried(&*shown.content, head.uri.path());
-            return Err(match queried {
-                Some(Err(error)) => error,
-                _ => RequestError::UnknownPath(head.uri.path().to_owned()),
-            });
+            return Err(error);
         }
     };
-    let response = respond(&shown, &time, &requests, &head, body).await?;
-    http_response(response, &time).ok_or_else(|| {
+    let response = respond(shown, time, &requests, head, body).await?;
+    http_response(response, time).ok_or_else(|| {
         let flow = requests.flow().to_owned();
         tracing::warn!(
             flow,
@@ -283,18 +277,19 @@ impl Cors {
     }
 
     /// Returns whether a browser asks by this request if a page may make another one.
-    pub fn is_preflight(&self, request: &Request) -> bool {
-        let headers = request.headers();
+    pub fn is_preflight(&self, head: &Parts) -> bool {
         self.is_allowed()
-            && request.method() == Method::OPTIONS
-            && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+            && head.method == Method::OPTIONS
+            && head
+                .headers
+                .contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
     }
 
     /// Returns the permission for the request that the browser asks about.
-    pub fn permission(&self, request: &Request) -> Response {
+    pub fn permission(&self, head: &Parts) -> Response {
         let mut response = StatusCode::NO_CONTENT.into_response();
         let headers = response.headers_mut();
-        let asked = |name: HeaderName| request.headers().get(name).cloned();
+        let asked = |name: HeaderName| head.headers.get(name).cloned();
         let method = asked(header::ACCESS_CONTROL_REQUEST_METHOD);
         let is_allowed = |method: &HeaderValue| {
             let method = Method::from_bytes(method.as_bytes());

@@ -6,8 +6,8 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{Uri, header};
 use axum::response::IntoResponse;
-use axum::routing::{any, get};
-use axum::{Json, Router, middleware};
+use axum::routing::get;
+use axum::{Json, Router};
 use millstream_flow::{
     CheckpointCounts, LateEvents, LateSource, Latency, Pool, PoolView, Position, StageMetrics,
     StateElement, Wait,
@@ -17,20 +17,19 @@ use serde_json::Value;
 
 use crate::Content;
 use crate::error::RequestError;
-use crate::guard::{Rules, guard};
 use crate::history::Throughput;
 use crate::kv;
 use crate::page::page;
 use crate::pool;
 use crate::prometheus::{self, Metric, MetricKind};
-use crate::query;
 use crate::shown::{Shown, flow_names, read, running};
 use crate::state;
 
-type Shared = State<Shown>;
+type Shared = State<Arc<Shown>>;
 type Answer<T> = Result<Json<T>, RequestError>;
 
-pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
+/// Returns all pages but those of serving flows.
+pub fn router(shown: Arc<Shown>) -> Router {
     let kv = get(kv::page).put(kv::put).delete(kv::delete);
     let kv = kv.patch(kv::patch).post(kv::post).fallback(kv::refuse);
     Router::new()
@@ -49,14 +48,7 @@ pub fn router(shown: Shown, rules: Arc<Rules>) -> Router {
         .route("/state/{flow}/{element}", get(state::entries))
         .route("/state/{flow}/{element}/{key}", get(state::value))
         .route("/kv/{*path}", kv)
-        .route("/q/{flow}", any(query::answer))
-        .route("/q/{flow}/", any(query::answer))
-        .route("/q/{flow}/{*path}", any(query::answer))
         .fallback(|uri: Uri| async move { RequestError::UnknownPath(uri.path().to_owned()) })
-        .layer(middleware::from_fn_with_state(
-            (rules, shown.clone()),
-            guard,
-        ))
         .with_state(shown)
 }
 
@@ -79,8 +71,8 @@ async fn metrics(shown: Shared) -> Result<impl IntoResponse, RequestError> {
 }
 
 async fn readiness(shown: Shared) -> Result<&'static str, RequestError> {
-    read(shown, |Shown { content, .. }| {
-        let readiness = content.readiness();
+    read(shown, |shown| {
+        let readiness = shown.content.readiness();
         readiness.map(|()| "ok").map_err(RequestError::NotReady)
     })
     .await
@@ -99,9 +91,9 @@ async fn listed(
     uri: Uri,
     list: impl FnOnce(&dyn Content) -> Option<Value> + Send + 'static,
 ) -> Answer<Value> {
-    read(shown, move |Shown { content, .. }| {
+    read(shown, move |shown| {
         let unknown = || RequestError::UnknownPath(uri.path().to_owned());
-        list(&*content).map(Json).ok_or_else(unknown)
+        list(&*shown.content).map(Json).ok_or_else(unknown)
     })
     .await
 }

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Version, header};
-use axum::middleware::map_request_with_state;
-use axum::{Extension, Router};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use millstream_base::{Accepted, Listener, Network, is_loopback};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
@@ -24,16 +23,13 @@ use tokio_rustls::rustls::ServerConfig;
 
 use crate::Content;
 use crate::addresses::Addresses;
-use crate::body::Bodies;
+use crate::connection::Connection;
 use crate::connection_time::ConnectionTime;
-use crate::gate::{Gate, Open};
-use crate::guard::Rules;
-use crate::history::History;
+use crate::gate::{Gate, Open, Visitor};
+use crate::guard::{Guarded, Rules};
 use crate::keyed::{KEY_READERS_MAX, KEY_WATCHERS_MAX, KEY_WRITERS_MAX};
 use crate::routes::router;
-use crate::shown::Shown;
-use crate::state::WAITING_MAX;
-use crate::watches::Watches;
+use crate::shown::{STATE_READERS_MAX, Shown};
 
 /// The most open connections. Others wait in the operating system's backlog until one of these ends; the
 /// time-outs below make that certain.
@@ -64,9 +60,6 @@ const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The number of threads that read content, beside those that look up keys.
 const READERS_MAX: usize = 4;
-
-/// The number of threads that read state, beside them.
-const STATE_READERS_MAX: usize = 6;
 
 /// All threads for blocking work.
 const THREADS_MAX: usize =
@@ -173,7 +166,7 @@ impl Drop for Server {
 
 fn run(
     runtime: Runtime,
-    listener: impl Listener<Stream: Connection>,
+    listener: impl Listener<Stream: Stream>,
     content: Arc<dyn Content>,
     gate: Arc<dyn Gate>,
     rules: Rules,
@@ -181,19 +174,12 @@ fn run(
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
     runtime.block_on(async {
-        let history = Arc::new(History::new());
-        let shown = Shown {
-            content: Arc::clone(&content),
-            history: Arc::clone(&history),
-            bodies: Arc::new(Bodies::new()),
-            watches: Arc::new(Watches::new(stopping.clone())),
-            state_readers: Arc::new(Semaphore::new(STATE_READERS_MAX)),
-            waiting_reads: Arc::new(Semaphore::new(WAITING_MAX)),
-        };
-        let router = router(shown, Arc::new(rules));
+        let shown = Arc::new(Shown::new(Arc::clone(&content), stopping.clone()));
+        let history = Arc::clone(&shown.history);
+        let pages = Arc::new(Guarded::new(rules, Arc::clone(&shown), router(shown)));
         let mut stopped = stopping.clone();
         tokio::select! {
-            () = accept_all(listener, gate, router, &places, stopping) => {}
+            () = accept_all(listener, gate, pages, &places, stopping) => {}
             () = history.sample_forever(content) => {}
             _ = stopped.changed() => {}
         }
@@ -204,15 +190,15 @@ fn run(
     runtime.shutdown_timeout(LAST_ANSWER_TIME_MAX);
 }
 
-/// A connection of a [`Network`].
-trait Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+/// The stream of a connection of a [`Network`].
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Connection for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
 async fn accept_all(
-    mut listener: impl Listener<Stream: Connection>,
+    mut listener: impl Listener<Stream: Stream>,
     gate: Arc<dyn Gate>,
-    router: Router,
+    pages: Arc<Guarded>,
     places: &Arc<Semaphore>,
     stopping: watch::Receiver<()>,
 ) {
@@ -225,10 +211,10 @@ async fn accept_all(
                 let Some(counted) = addresses.count(from.ip()) else {
                     continue;
                 };
-                let (gate, router) = (Arc::clone(&gate), router.clone());
+                let (gate, pages) = (Arc::clone(&gate), Arc::clone(&pages));
                 let stopping = stopping.clone();
                 tokio::spawn(async move {
-                    admit(stream, from, &*gate, router, stopping).await;
+                    admit(stream, from, &*gate, pages, stopping).await;
                     drop((place, counted));
                 });
             }
@@ -253,15 +239,14 @@ fn is_of_the_client(error: &io::Error) -> bool {
 
 /// Serves a connection, after the TLS handshake if the gate requires one.
 async fn admit(
-    stream: impl Connection,
+    stream: impl Stream,
     from: SocketAddr,
     gate: &dyn Gate,
-    router: Router,
+    pages: Arc<Guarded>,
     mut stopping: watch::Receiver<()>,
 ) {
     let Some(config) = gate.tls() else {
-        let router = router.layer(Extension(gate.visitor(from, None)));
-        return serve(stream, router, stopping).await;
+        return serve(stream, gate.visitor(from, None), pages, stopping).await;
     };
     // The gate may give the same settings to another server, with other protocols.
     let mut config = ServerConfig::clone(&config);
@@ -277,16 +262,26 @@ async fn admit(
     };
     let certificates = stream.get_ref().1.peer_certificates();
     let certificate = certificates.and_then(|certificates| certificates.first());
-    let router = router.layer(Extension(gate.visitor(from, certificate)));
-    serve(stream, router, stopping).await;
+    let visitor = gate.visitor(from, certificate);
+    serve(stream, visitor, pages, stopping).await;
 }
 
 /// Serves a connection of HTTP/1 or, if it begins so, of HTTP/2.
-async fn serve(stream: impl Connection, router: Router, mut stopping: watch::Receiver<()>) {
+async fn serve(
+    stream: impl Stream,
+    visitor: Arc<dyn Visitor>,
+    pages: Arc<Guarded>,
+    mut stopping: watch::Receiver<()>,
+) {
     let time = Arc::new(ConnectionTime::new(REQUEST_HEAD_TIME_MAX));
-    let router = router
-        .layer(Extension(Arc::clone(&time)))
-        .layer(map_request_with_state(Arc::clone(&time), begin_request));
+    let connection = Arc::new(Connection {
+        visitor,
+        time: Arc::clone(&time),
+    });
+    let answer = service_fn(move |mut request| {
+        begin_request(&connection.time, &mut request);
+        Arc::clone(&pages).answer(Arc::clone(&connection), request)
+    });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -300,8 +295,7 @@ async fn serve(stream: impl Connection, router: Router, mut stopping: watch::Rec
         .max_header_list_size(REQUEST_HEAD_BYTES_MAX as u32)
         .initial_stream_window_size(UNREAD_BYTES_MAX)
         .initial_connection_window_size(UNREAD_BYTES_MAX);
-    let connection =
-        builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let connection = builder.serve_connection(TokioIo::new(stream), answer);
     let mut connection = pin!(connection);
     // A failed connection concerns its client alone, which sees the failure.
     tokio::select! {
@@ -314,7 +308,7 @@ async fn serve(stream: impl Connection, router: Router, mut stopping: watch::Rec
 }
 
 /// Lets the connection of a request live on. Names the host of a request of HTTP/2 in the header that HTTP/1 has for it.
-async fn begin_request(State(time): State<Arc<ConnectionTime>>, mut request: Request) -> Request {
+fn begin_request(time: &ConnectionTime, request: &mut Request<Incoming>) {
     time.live_for(CONNECTION_TIME_MAX);
     if request.version() == Version::HTTP_2
         && let Some(authority) = request.uri().authority()
@@ -323,12 +317,13 @@ async fn begin_request(State(time): State<Arc<ConnectionTime>>, mut request: Req
         let headers = request.headers_mut();
         headers.entry(header::HOST).or_insert(host);
     }
-    request
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
     use axum::routing::get;
+    use millstream_flow::Running;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
     use tokio_rustls::TlsConnector;
@@ -336,7 +331,29 @@ mod tests {
     use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
     use super::*;
-    use crate::gate::Visitor;
+    use crate::Metric;
+
+    /// A node without content.
+    struct Nothing;
+
+    impl Content for Nothing {
+        fn flows(&self) -> Vec<Arc<Running>> {
+            Vec::new()
+        }
+
+        fn overview(&self) -> serde_json::Value {
+            serde_json::Value::Null
+        }
+
+        fn metrics(&self) -> Vec<Metric> {
+            Vec::new()
+        }
+    }
+
+    fn guarded(pages: Router) -> Arc<Guarded> {
+        let shown = Shown::new(Arc::new(Nothing), watch::channel(()).1);
+        Arc::new(Guarded::new(Rules::new(Vec::new()), Arc::new(shown), pages))
+    }
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -346,11 +363,11 @@ mod tests {
     ) -> Duration {
         let (near, far) = duplex(1 << 10);
         let answer = || async { "x".repeat(1 << 20) };
-        let router = Router::new().route("/", get(answer));
+        let pages = guarded(Router::new().route("/", get(answer)));
         let (_stop, stopping) = watch::channel(());
         tokio::spawn(client(near));
         let start = Instant::now();
-        serve(far, router, stopping).await;
+        serve(far, Arc::new(Open), pages, stopping).await;
         start.elapsed()
     }
 
@@ -437,7 +454,9 @@ mod tests {
             config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
             let (near, far) = duplex(1 << 10);
             let (gate, stopping) = (Arc::clone(&gate), stopping.clone());
-            tokio::spawn(async move { admit(far, from, &*gate, Router::new(), stopping).await });
+            tokio::spawn(async move {
+                admit(far, from, &*gate, guarded(Router::new()), stopping).await
+            });
             let connector = TlsConnector::from(Arc::new(config));
             let name = "localhost".try_into().unwrap();
             let stream = connector.connect(name, near).await.unwrap();
@@ -455,7 +474,7 @@ mod tests {
             let (mut near, far) = duplex(1 << 10);
             near.write_all(sent).await.unwrap();
             let start = Instant::now();
-            admit(far, from, &gate, Router::new(), stopping.clone()).await;
+            admit(far, from, &gate, guarded(Router::new()), stopping.clone()).await;
             let time = start.elapsed();
             assert!(time <= TLS_HANDSHAKE_TIME_MAX, "{time:?}");
         }

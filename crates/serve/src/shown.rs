@@ -4,25 +4,42 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use millstream_flow::Running;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::Content;
 use crate::body::Bodies;
 use crate::error::RequestError;
 use crate::history::History;
+use crate::state::WAITING_MAX;
 use crate::watches::Watches;
 
-/// The state of all handlers.
-#[derive(Clone)]
+/// The number of threads that read state, beside those that read other content.
+pub const STATE_READERS_MAX: usize = 6;
+
+/// The state of all handlers, which share it.
 pub struct Shown {
     pub content: Arc<dyn Content>,
     pub history: Arc<History>,
-    pub bodies: Arc<Bodies>,
-    pub watches: Arc<Watches>,
+    pub bodies: Bodies,
+    pub watches: Watches,
     /// Permits to read state: a rank that does not answer holds up no other pages.
     pub state_readers: Arc<Semaphore>,
     /// Permits of reads that wait for a position of a flow.
     pub waiting_reads: Arc<Semaphore>,
+}
+
+impl Shown {
+    /// The state of the handlers of a server that shows `content`; `stopping` changes when the server stops.
+    pub fn new(content: Arc<dyn Content>, stopping: watch::Receiver<()>) -> Shown {
+        Shown {
+            content,
+            history: Arc::new(History::new()),
+            bodies: Bodies::new(),
+            watches: Watches::new(stopping),
+            state_readers: Arc::new(Semaphore::new(STATE_READERS_MAX)),
+            waiting_reads: Arc::new(Semaphore::new(WAITING_MAX)),
+        }
+    }
 }
 
 /// Returns the names of the flows, each once.
@@ -62,18 +79,18 @@ pub fn running(
 
 /// Runs `read` on a thread for blocking work, where a lock does not delay other connections.
 pub async fn read<T: Send + 'static>(
-    State(shown): State<Shown>,
-    read: impl FnOnce(Shown) -> Result<T, RequestError> + Send + 'static,
+    State(shown): State<Arc<Shown>>,
+    read: impl FnOnce(&Shown) -> Result<T, RequestError> + Send + 'static,
 ) -> Result<T, RequestError> {
-    tokio::task::spawn_blocking(move || read(shown))
+    tokio::task::spawn_blocking(move || read(&shown))
         .await
         .unwrap_or(Err(RequestError::Panicked))
 }
 
 /// Does the same for pages of state, which may wait for other ranks.
 pub async fn read_state<T: Send + 'static>(
-    State(shown): State<Shown>,
-    read_it: impl FnOnce(Shown) -> Result<T, RequestError> + Send + 'static,
+    State(shown): State<Arc<Shown>>,
+    read_it: impl FnOnce(&Shown) -> Result<T, RequestError> + Send + 'static,
 ) -> Result<T, RequestError> {
     let permit = Arc::clone(&shown.state_readers).acquire_owned().await;
     read(State(shown), move |shown| {

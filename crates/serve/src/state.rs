@@ -15,11 +15,13 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
+use serde_json::Value;
 
 pub use self::awaiting::WAITING_MAX;
 use self::awaiting::{Reading, read_from};
@@ -29,9 +31,9 @@ use self::query::StateQuery;
 use self::ranks::FlowRanks;
 use self::watch::WatchedKeys;
 use crate::Content;
-use crate::connection_time::ConnectionTime;
+use crate::connection::Connection;
 use crate::error::RequestError;
-use crate::gate::{Visited, Visitor};
+use crate::gate::Visited;
 use crate::kv::is_watch;
 use crate::shown::Shown;
 
@@ -52,10 +54,9 @@ pub fn visited(path: &str, query: &str) -> Option<Vec<Visited>> {
 
 /// Answers `/state/<flow>/<element>`.
 pub async fn entries(
-    shown: State<Shown>,
+    shown: State<Arc<Shown>>,
     path: Result<Path<(String, String)>, PathRejection>,
-    Extension(time): Extension<Arc<ConnectionTime>>,
-    Extension(visitor): Extension<Arc<dyn Visitor>>,
+    Extension(connection): Extension<Arc<Connection>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, RequestError> {
@@ -66,7 +67,7 @@ pub async fn entries(
             element,
             key: None,
         };
-        return watch::changes(shown, (visitor, time), keys, query, &headers).await;
+        return watch::changes(shown, &connection, keys, query, &headers).await;
     }
     let query = StateQuery::parse(uri.query().unwrap_or_default())?;
     let reading = Reading {
@@ -85,10 +86,9 @@ pub async fn entries(
 
 /// Answers `/state/<flow>/<element>/<key>`.
 pub async fn value(
-    shown: State<Shown>,
+    shown: State<Arc<Shown>>,
     path: Result<Path<(String, String, String)>, PathRejection>,
-    Extension(time): Extension<Arc<ConnectionTime>>,
-    Extension(visitor): Extension<Arc<dyn Visitor>>,
+    Extension(connection): Extension<Arc<Connection>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, RequestError> {
@@ -99,7 +99,7 @@ pub async fn value(
             element,
             key: Some(key),
         };
-        return watch::changes(shown, (visitor, time), keys, query, &headers).await;
+        return watch::changes(shown, &connection, keys, query, &headers).await;
     }
     let query = StateQuery::parse_of_key(uri.query().unwrap_or_default())?;
     let reading = Reading {
@@ -107,13 +107,31 @@ pub async fn value(
         element,
         query,
     };
-    if let Some(read) = at_once(&*shown.content, &reading, &key) {
-        return read;
-    }
     read_from(shown, reading, move |elements, _| {
         value_in(&elements.element, &key)
     })
     .await
+}
+
+/// Answers `/state/<flow>/<element>/<key>` as [`value`] does, without waiting; `None` for other paths, for requests that may
+/// have to wait, and for malformed ones.
+pub fn value_at_once(content: &dyn Content, uri: &Uri) -> Option<Response> {
+    let mut names = uri.path().strip_prefix("/state/")?.split('/');
+    let mut decoded = || {
+        let name = names.next().filter(|name| !name.is_empty())?;
+        Some(percent_decode_str(name).decode_utf8().ok()?.into_owned())
+    };
+    let (flow, element, key) = (decoded()?, decoded()?, decoded()?);
+    let query = uri.query().unwrap_or_default();
+    if names.next().is_some() || is_watch(query) {
+        return None;
+    }
+    let reading = Reading {
+        flow,
+        element,
+        query: StateQuery::parse_of_key(query).ok()?,
+    };
+    at_once(content, &reading, &key).map(IntoResponse::into_response)
 }
 
 /// Reads one key on the thread of HTTP; `None` if the read would have to wait. Two switches to another thread and back cost
@@ -141,7 +159,7 @@ fn value_in(element: &Element, key: &str) -> Result<Response, RequestError> {
     let found = element.value(key)?;
     let headers = element.headers(Found::of(found.as_ref()))?;
     Ok(match found.and_then(|found| found.value) {
-        Some(value) => (headers, Json(value)).into_response(),
+        Some(value) => json_response(headers, &value),
         None => {
             let error = RequestError::UnknownKey {
                 flow: element.flow().to_owned(),
@@ -151,6 +169,15 @@ fn value_in(element: &Element, key: &str) -> Result<Response, RequestError> {
             (headers, error).into_response()
         }
     })
+}
+
+/// As axum's `Json` makes it, without a second map of headers.
+fn json_response(mut headers: HeaderMap, value: &Value) -> Response {
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, json);
+    let mut response = Response::new(Body::from(value.to_string()));
+    *response.headers_mut() = headers;
+    response
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Changes of several keys together: `POST /kv/<stream>`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -68,7 +69,10 @@ struct AllMade {
 }
 
 /// Makes all changes that the body lists, or none.
-pub async fn post(State(shown): State<Shown>, request: Request) -> Result<Response, RequestError> {
+pub async fn post(
+    State(shown): State<Arc<Shown>>,
+    request: Request,
+) -> Result<Response, RequestError> {
     let (head, body) = request.into_parts();
     let unknown = || RequestError::UnknownPath(head.uri.path().to_owned());
     let admitted = || {

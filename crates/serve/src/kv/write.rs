@@ -45,7 +45,10 @@ const REFUSED_HEADERS: [HeaderName; 3] = [
 ];
 
 /// Stores the body as the value of a key.
-pub async fn put(State(shown): State<Shown>, request: Request) -> Result<Response, RequestError> {
+pub async fn put(
+    State(shown): State<Arc<Shown>>,
+    request: Request,
+) -> Result<Response, RequestError> {
     let (head, body) = request.into_parts();
     let (target, body) = admitted(&shown, &head, body, Some(TTL)).await?;
     let bytes_max = target.value_bytes_max;
@@ -62,7 +65,7 @@ pub async fn put(State(shown): State<Shown>, request: Request) -> Result<Respons
 
 /// Removes the value of a key, if there is one.
 pub async fn delete(
-    State(shown): State<Shown>,
+    State(shown): State<Arc<Shown>>,
     request: Request,
 ) -> Result<StatusCode, RequestError> {
     let (head, body) = request.into_parts();
@@ -73,7 +76,10 @@ pub async fn delete(
 }
 
 /// Adds the number in the body to the value of a key, and answers with the sum.
-pub async fn patch(State(shown): State<Shown>, request: Request) -> Result<Response, RequestError> {
+pub async fn patch(
+    State(shown): State<Arc<Shown>>,
+    request: Request,
+) -> Result<Response, RequestError> {
     let (head, body) = request.into_parts();
     let (target, body) = admitted(&shown, &head, body, Some(TTL)).await?;
     let read = shown.bodies.read(&head.headers, body, NUMBER_BYTES_MAX);
@@ -94,7 +100,7 @@ pub async fn patch(State(shown): State<Shown>, request: Request) -> Result<Respo
 }
 
 /// Refuses the methods that a key, or a stream, does not have.
-pub async fn refuse(State(shown): State<Shown>, method: Method, uri: Uri) -> RequestError {
+pub async fn refuse(State(shown): State<Arc<Shown>>, method: Method, uri: Uri) -> RequestError {
     match shown.content.keyed() {
         None => RequestError::UnknownPath(uri.path().to_owned()),
         Some(_) => RequestError::Method {

@@ -58,7 +58,7 @@ pub struct Reading {
 
 /// Calls `read` with the elements of a request as soon as the flow has all records before the request's position.
 pub async fn read_from(
-    shown: State<Shown>,
+    shown: State<Arc<Shown>>,
     reading: Reading,
     read: impl Fn(&Elements, &Wanted) -> Result<Response, RequestError> + Send + Sync + 'static,
 ) -> Result<Response, RequestError> {
@@ -69,13 +69,13 @@ pub async fn read_from(
     loop {
         let (reading, read) = (Arc::clone(&reading), Arc::clone(&read));
         // The look and the read are of the same run of the flow.
-        let look = read_state(shown.clone(), move |Shown { content, .. }| {
+        let look = read_state(shown.clone(), move |shown| {
             let Reading {
                 flow,
                 element,
                 query,
             } = &*reading;
-            let ranks = FlowRanks::find(&*content, flow)?;
+            let ranks = FlowRanks::find(&*shown.content, flow)?;
             let mut elements = Elements::find(&ranks, element, query)?;
             let reached = match &query.at_least {
                 None => Ok(0),

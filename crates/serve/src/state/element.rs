@@ -363,10 +363,7 @@ impl Element {
         let until = Instant::now() + ANSWER_TIME_MAX;
         for _ in 0..READS_MAX {
             let answers = self.ranks.ask(request)?;
-            let checkpoints: BTreeSet<_> = answers.iter().flat_map(checkpoints).collect();
-            // A rank may not know yet that a checkpoint is complete.
-            let is_late = |it: &Option<u64>| it.is_some_and(|it| it < self.least);
-            if checkpoints.len() <= 1 && !checkpoints.iter().any(is_late) {
+            if self.do_agree(&answers) {
                 return Ok(answers);
             }
             if Instant::now() > until {
@@ -376,17 +373,27 @@ impl Element {
         }
         Err(RequestError::Checkpoints)
     }
-}
 
-/// The checkpoints of a rank's answer.
-fn checkpoints(answer: &StateAnswer) -> Vec<Option<u64>> {
-    match answer {
-        StateAnswer::Values(values) => values.iter().flatten().map(|it| it.checkpoint).collect(),
-        StateAnswer::Range(page) => vec![page.checkpoint],
-        StateAnswer::Greatest(Ok(found)) => vec![found.checkpoint],
-        StateAnswer::Greatest(Err(_)) | StateAnswer::Keys(_) | StateAnswer::Progress(_) => {
-            Vec::new()
+    /// Returns whether all answers are of one checkpoint, which is not before the least one.
+    fn do_agree(&self, answers: &[StateAnswer]) -> bool {
+        let (mut first, mut do_agree) = (None, true);
+        let mut look = |checkpoint: Option<u64>| {
+            // A rank may not know yet that a checkpoint is complete.
+            let is_late = checkpoint.is_some_and(|it| it < self.least);
+            do_agree &= !is_late && *first.get_or_insert(checkpoint) == checkpoint;
+        };
+        for answer in answers {
+            match answer {
+                StateAnswer::Values(values) => {
+                    values.iter().flatten().for_each(|it| look(it.checkpoint));
+                }
+                StateAnswer::Range(page) => look(page.checkpoint),
+                StateAnswer::Greatest(Ok(found)) => look(found.checkpoint),
+                StateAnswer::Greatest(Err(_)) | StateAnswer::Keys(_) | StateAnswer::Progress(_) => {
+                }
+            }
         }
+        do_agree
     }
 }
 

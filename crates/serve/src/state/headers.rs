@@ -13,6 +13,10 @@ const CHECKPOINT_AGE: HeaderName = HeaderName::from_static("millstream-checkpoin
 const COMMITTED: HeaderName = HeaderName::from_static("millstream-committed");
 const NEXT: HeaderName = HeaderName::from_static("millstream-next");
 
+/// The headers of an answer, at most: those of this file, and those that the server adds to each. More than these cost an
+/// allocation.
+const HEADERS_MAX: usize = 14;
+
 /// Returns the headers of an answer: from the checkpoint that was read, or else from the present state. `ranks` are all
 /// ranks of the flow that the request reached.
 pub fn of(ranks: &[Progress], is_committed: bool, level: ReadLevel) -> HeaderMap {
@@ -26,7 +30,7 @@ pub fn of(ranks: &[Progress], is_committed: bool, level: ReadLevel) -> HeaderMap
         ),
     };
     let age = age.or_else(|| oldest(ranks.iter().map(|rank| rank.shard_age_seconds)));
-    let mut headers = HeaderMap::new();
+    let mut headers = HeaderMap::with_capacity(HEADERS_MAX);
     headers.insert(COMMITTED, flag(is_committed));
     insert(&mut headers, POSITION, positions);
     let watermark = watermark.map(|Timestamp(ms)| ms.to_string());

@@ -1,6 +1,7 @@
 //! The lists of flows and of their state elements: `/state` and `/state/<flow>`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::PathRejection;
@@ -19,11 +20,12 @@ pub struct FlowElements {
 }
 
 /// Answers `/state`.
-pub async fn flows(shown: State<Shown>) -> Result<Json<Vec<FlowElements>>, RequestError> {
-    read(shown, |Shown { content, .. }| {
-        let names = flow_names(&*content).into_iter();
+pub async fn flows(shown: State<Arc<Shown>>) -> Result<Json<Vec<FlowElements>>, RequestError> {
+    read(shown, |shown| {
+        let content = &*shown.content;
+        let names = flow_names(content).into_iter();
         // A flow that ended meanwhile is left out.
-        let flows = names.filter_map(|name| elements_of(&*content, name).ok());
+        let flows = names.filter_map(|name| elements_of(content, name).ok());
         Ok(Json(flows.collect()))
     })
     .await
@@ -31,12 +33,12 @@ pub async fn flows(shown: State<Shown>) -> Result<Json<Vec<FlowElements>>, Reque
 
 /// Answers `/state/<flow>`.
 pub async fn elements(
-    shown: State<Shown>,
+    shown: State<Arc<Shown>>,
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Json<FlowElements>, RequestError> {
     let Path(name) = path?;
-    read(shown, move |Shown { content, .. }| {
-        elements_of(&*content, name).map(Json)
+    read(shown, move |shown| {
+        elements_of(&*shown.content, name).map(Json)
     })
     .await
 }

@@ -17,9 +17,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::element::Element;
 use super::query::{Range, StateQuery, StateWatchQuery, Wanted};
 use super::ranks::FlowRanks;
-use crate::connection_time::ConnectionTime;
+use crate::connection::Connection;
 use crate::error::RequestError;
-use crate::gate::{Visited, Visitor, credentials_of};
+use crate::gate::{Visited, credentials_of};
 use crate::keyed::KeyedError;
 use crate::shown::{Shown, read_state};
 use crate::watch::{self, Reader, Seen, Watched};
@@ -37,8 +37,8 @@ pub struct WatchedKeys {
 
 /// Answers with the changes of a state element.
 pub async fn changes(
-    State(shown): State<Shown>,
-    (visitor, time): (Arc<dyn Visitor>, Arc<ConnectionTime>),
+    State(shown): State<Arc<Shown>>,
+    connection: &Connection,
     keys: WatchedKeys,
     query: &str,
     headers: &HeaderMap,
@@ -54,8 +54,8 @@ pub async fn changes(
         flow: keys.flow.clone(),
         element: keys.element.clone(),
     };
-    let found = read_state(State(shown.clone()), move |Shown { content, .. }| {
-        let ranks = FlowRanks::find(&*content, &keys.flow)?;
+    let found = read_state(State(shown.clone()), move |shown| {
+        let ranks = FlowRanks::find(&*shown.content, &keys.flow)?;
         let element = Element::find(&ranks, &keys.element, &LIVE)?;
         element.watched(query.range, keys.key)
     });
@@ -82,11 +82,16 @@ pub async fn changes(
     };
     let credentials = headers.get(header::AUTHORIZATION);
     let reader = Reader {
-        visitor,
+        visitor: Arc::clone(&connection.visitor),
         visited,
         credentials: credentials.and_then(credentials_of),
     };
-    watch::answer(watch, &shown.watches, time, (reader, place))
+    watch::answer(
+        watch,
+        &shown.watches,
+        Arc::clone(&connection.time),
+        (reader, place),
+    )
 }
 
 /// The element on all ranks, as it is now.
@@ -121,7 +126,7 @@ struct StateWatch {
 
 /// The progress of the flow, to be shown behind the changes of the checkpoint that it was made at.
 struct Progress {
-    shown: Shown,
+    shown: Arc<Shown>,
     /// The name of the flow.
     name: String,
     flow: Weak<Running>,
@@ -198,13 +203,13 @@ impl Progress {
 
 /// Asks all ranks how far they were at a checkpoint, and then where the changelog ends.
 async fn ask(
-    shown: Shown,
+    shown: Arc<Shown>,
     flow: String,
     element: WatchedElement,
     checkpoint: u64,
 ) -> Result<(String, Vec<Offset>), String> {
-    let progress = read_state(State(shown), move |Shown { content, .. }| {
-        FlowRanks::find(&*content, &flow)?.progress_at(checkpoint)
+    let progress = read_state(State(shown), move |shown| {
+        FlowRanks::find(&*shown.content, &flow)?.progress_at(checkpoint)
     });
     let progress = progress.await.map_err(|error| error.to_string())?;
     let ends = element.changelog().ends().await;
