@@ -1,11 +1,8 @@
 //! The checks of every request, and the headers and bounds of every answer.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
-use std::mem;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::task::Poll;
 
 use axum::Router;
 use axum::body::{Body, HttpBody, to_bytes};
@@ -24,6 +21,7 @@ use crate::error::RequestError;
 use crate::gate::{Admission, Visited, Visitor, credentials_of};
 use crate::kv;
 use crate::memory::Memory;
+use crate::others_first::others_first;
 use crate::query::{self, Cors, Queried};
 use crate::shown::Shown;
 use crate::state;
@@ -155,20 +153,6 @@ impl Guarded {
     }
 }
 
-/// Lets the other connections run that are ready. So the answers to all requests that have arrived are sent one right after
-/// the other, which costs less than half as much as to wake a sleeping processor with each of them.
-async fn others_first() {
-    let mut has_waited = false;
-    let wait = poll_fn(|context| match mem::replace(&mut has_waited, true) {
-        true => Poll::Ready(()),
-        false => {
-            context.waker().wake_by_ref();
-            Poll::Pending
-        }
-    });
-    wait.await;
-}
-
 /// Takes the body of an answer to HEAD away, and leaves its length.
 fn remove_body(response: &mut Response) {
     let is_endless = response.extensions().get::<Endless>().is_some();
@@ -190,14 +174,17 @@ async fn admit(head: &Parts, visitor: &Arc<dyn Visitor>) -> Result<(), RequestEr
     }
     let credentials = head.headers.get(header::AUTHORIZATION);
     let credentials = credentials.and_then(credentials_of);
-    for visited in visited_by(head) {
-        let admission = Arc::clone(visitor).admit(visited.clone(), credentials.clone());
+    for (place, visited) in visited_by(head).into_iter().enumerate() {
+        let admission = Arc::clone(visitor).admit(visited, credentials.clone());
         match admission.await {
             Admission::Allowed => {}
             Admission::LogIn { takes_tokens } => {
                 return Err(RequestError::LogIn { takes_tokens });
             }
-            Admission::Denied => return Err(RequestError::Denied(visited)),
+            Admission::Denied => {
+                let denied = visited_by(head).swap_remove(place);
+                return Err(RequestError::Denied(denied));
+            }
             Admission::NotReady => {
                 return Err(RequestError::NotReady("it is starting".to_owned()));
             }

@@ -138,6 +138,7 @@ mod history;
 mod keyed;
 mod kv;
 mod memory;
+mod others_first;
 mod page;
 mod pool;
 mod prometheus;

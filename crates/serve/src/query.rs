@@ -20,6 +20,7 @@ use crate::body::discard_unless_awaited;
 use crate::connection_time::ConnectionTime;
 use crate::error::RequestError;
 use crate::keyed::KeyedError;
+use crate::others_first::others_first;
 use crate::shown::Shown;
 use crate::watches::Endless;
 
@@ -162,6 +163,7 @@ async fn respond(
         }
         error => error,
     })?;
+    others_first().await;
     // If the client leaves, this is dropped, and the call with it.
     let pending = admitted.call(request_of(head, bytes));
     let (left, late) = (pending.time_left(), pending.late());

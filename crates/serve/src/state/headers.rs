@@ -59,8 +59,7 @@ pub fn next(headers: &mut HeaderMap, key: Option<&str>) {
 
 /// The oldest age, if each rank has one.
 fn oldest(ages: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let ages: Option<Vec<f64>> = ages.collect();
-    ages?.into_iter().reduce(f64::max)
+    ages.reduce(|one, other| Some(f64::max(one?, other?)))?
 }
 
 /// A rank without a watermark has no stage with event time, or has yet to get the first one.
