@@ -72,6 +72,11 @@ if is_wanted timely; then
         fail "cargo could not build timely (see above)"
 fi
 
+if is_wanted dbsp; then
+    cargo build --quiet --release --locked --manifest-path dbsp/Cargo.toml --target-dir "$out/dbsp" ||
+        fail "cargo could not build dbsp (see above)"
+fi
+
 # Debian's library.
 if is_wanted rocksdb && ! up_to_date rocksdb rocksdb; then
     if [ ! -e /usr/include/rocksdb/db.h ]; then
