@@ -1,5 +1,6 @@
-//! The queries of the Nexmark benchmark, beside the same queries in Flink's SQL.
+//! The queries of the Nexmark benchmark, beside the same queries in Flink's SQL and in dbsp's circuits.
 
+mod dbsp;
 mod flink;
 mod ours;
 mod rows;
@@ -14,13 +15,14 @@ use crate::child::Entry;
 use crate::folder::Folder;
 use crate::measure::{Bench, median};
 use crate::report::{Better, Case};
+use dbsp::Dbsp;
 use flink::Flink;
 use ours::{RunQuery, Work};
 use rows::Rows;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "nexmark",
-    measures: "Measures the queries of Nexmark, with a checkpoint every second and results that are dropped, against the same queries in Flink's SQL.",
+    measures: "Measures the queries of Nexmark, with a checkpoint every second and results that are dropped, against the same queries in Flink's SQL; beside dbsp.",
     cases: &[
         ("q0", query::<0>),
         ("q1", query::<1>),
@@ -55,6 +57,10 @@ pub const TASKS: [Entry; 1] = [Entry::of::<RunQuery>()];
 const RATIO_MIN: f64 = 3.3;
 const RATIO_MEDIAN: f64 = 8.0;
 
+/// The name of dbsp in the figures, and the least median of the ratios to it.
+const DBSP: &str = "dbsp";
+const RATIO_TO_DBSP: f64 = 1.0;
+
 /// Events per second of event time.
 const RATE: u64 = 10_000;
 
@@ -73,42 +79,78 @@ struct Ran {
     checkpoints: f64,
 }
 
+/// A side of the comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Flink,
+    Dbsp,
+}
+
 fn query<const NUMBER: u32>(bench: &Bench) -> Result<Vec<Case>> {
     let name = format!("q{NUMBER}");
     let folder = bench.folder(BENCHMARK.name, 8 << 30)?;
     let count = bench.size(1_000_000, 20_000);
     let events = write(&folder, "events", count)?;
-    let flink = Flink::start(bench)?;
-    let Some(mut flink) = flink else {
-        let rounds = bench.turns(1, |_| run_ours(&name, &folder, &events, count))?;
-        return Ok(cases(&name, &rounds[0]).into());
-    };
-    if name != OF_CLOCK {
+    let mut flink = Flink::start(bench)?;
+    let dbsp = Dbsp::of(bench, &name);
+    if name != OF_CLOCK && (flink.is_some() || dbsp.is_some()) {
         let few = write(&folder, "few-events", bench.size(200_000, 20_000))?;
-        let expected = flink.check(&name, &few)?;
         let found = rows_of(&name, &folder, &few)?;
-        ensure!(
-            found == expected,
-            "{name} leaves {found:?}, and Flink's query {expected:?}"
-        );
+        if let Some(flink) = &mut flink {
+            check(&name, found, "Flink's query", flink.check(&name, &few)?)?;
+        }
+        if let Some(dbsp) = &dbsp {
+            check(&name, found, "dbsp's circuit", dbsp.check(&few)?)?;
+        }
     }
-    (0..WARM_UPS).try_for_each(|_| flink.run(&name, &events, count).map(drop))?;
-    let rounds = bench.turns(2, |side| match side {
-        0 => run_ours(&name, &folder, &events, count),
-        _ => flink.run(&name, &events, count),
+    let mut sides = vec![Side::Ours];
+    if let Some(flink) = &mut flink {
+        (0..WARM_UPS).try_for_each(|_| flink.run(&name, &events, count).map(drop))?;
+        sides.push(Side::Flink);
+    }
+    if dbsp.is_some() {
+        sides.push(Side::Dbsp);
+    }
+    let rounds = bench.turns(sides.len(), |turn| match (sides[turn], &mut flink, &dbsp) {
+        (Side::Flink, Some(flink), _) => flink.run(&name, &events, count),
+        (Side::Dbsp, _, Some(dbsp)) => dbsp.run(&events, count),
+        _ => run_ours(&name, &folder, &events, count),
     })?;
-    let theirs = |pick: fn(&Ran) -> f64| rounds[1].iter().map(pick).collect::<Vec<_>>();
-    let [cpu, memory] = cases(&name, &rounds[0]);
-    let cpu = cpu
-        .by_hand(theirs(|ran| ran.events_per_cpu_second))
-        .target(RATIO_MIN)
-        .detail(
-            "flink_events_per_second",
-            median(&theirs(|ran| ran.events_per_second)),
-        )
-        .detail("flink_checkpoints", median(&theirs(|ran| ran.checkpoints)));
-    let memory = memory.by_hand(theirs(|ran| ran.peak_mib));
+    let [mut cpu, mut memory] = cases(&name, &rounds[0]);
+    for (side, rounds) in sides.iter().zip(&rounds) {
+        let theirs = |pick: fn(&Ran) -> f64| rounds.iter().map(pick).collect::<Vec<_>>();
+        let of_cpu = theirs(|ran| ran.events_per_cpu_second);
+        let of_memory = theirs(|ran| ran.peak_mib);
+        let rate = median(&theirs(|ran| ran.events_per_second));
+        match side {
+            Side::Ours => {}
+            Side::Flink => {
+                cpu = cpu
+                    .by_hand(of_cpu)
+                    .target(RATIO_MIN)
+                    .detail("flink_events_per_second", rate)
+                    .detail("flink_checkpoints", median(&theirs(|ran| ran.checkpoints)));
+                memory = memory.by_hand(of_memory);
+            }
+            Side::Dbsp => {
+                cpu = cpu
+                    .peer(DBSP, median(&of_cpu))
+                    .detail("dbsp_events_per_second", rate);
+                memory = memory.peer(DBSP, median(&of_memory));
+            }
+        }
+    }
     Ok(vec![cpu, memory])
+}
+
+/// Checks that a peer leaves the same rows.
+fn check(name: &str, found: Rows, peer: &str, expected: Rows) -> Result<()> {
+    ensure!(
+        found == expected,
+        "{name} leaves {found:?}, and {peer} {expected:?}"
+    );
+    Ok(())
 }
 
 /// The figures of ours.
@@ -126,25 +168,24 @@ fn cases(name: &str, rounds: &[Ran]) -> [Case; 2] {
     [cpu, memory]
 }
 
-/// The median of the ratios of all queries to Flink, of the same run.
+/// The medians of the ratios of all queries to each peer, of the same run.
 fn of_all(bench: &Bench) -> Result<Vec<Case>> {
     let ran = bench.ran.borrow();
-    let ratios = |better: Better| {
+    let case = |name: &str, better: Better, ratio: &dyn Fn(&Case) -> Option<f64>| {
         let cases = ran.iter().filter(|case| case.better == better);
-        cases
-            .filter_map(|case| case.ratio_to_limit)
-            .collect::<Vec<f64>>()
+        let ratios: Vec<f64> = cases.filter_map(ratio).collect();
+        let median = (!ratios.is_empty()).then(|| median(&ratios))?;
+        Some(Case::new(name, "times", Better::Higher, vec![median]))
     };
-    let (cpu, memory) = (ratios(Better::Higher), ratios(Better::Lower));
-    if cpu.is_empty() {
-        return Ok(Vec::new());
-    }
-    let case =
-        |name, ratios: &[f64]| Case::new(name, "times", Better::Higher, vec![median(ratios)]);
-    Ok(vec![
-        case("median", &cpu).bound(RATIO_MEDIAN),
-        case("median/memory", &memory),
-    ])
+    let to_flink = |case: &Case| case.ratio_to_limit;
+    let to_dbsp = |case: &Case| case.ratio_to_peers.get(DBSP).copied();
+    let cases = [
+        case("median", Better::Higher, &to_flink).map(|case| case.bound(RATIO_MEDIAN)),
+        case("median/memory", Better::Lower, &to_flink),
+        case("median-to-dbsp", Better::Higher, &to_dbsp).map(|case| case.bound(RATIO_TO_DBSP)),
+        case("median-to-dbsp/memory", Better::Lower, &to_dbsp),
+    ];
+    Ok(cases.into_iter().flatten().collect())
 }
 
 /// Writes a file with this number of events.
