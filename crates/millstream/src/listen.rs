@@ -108,6 +108,7 @@ impl Bound {
         let options = Options {
             gate: Some(self.node.gate()),
             hosts: self.names.clone(),
+            ..Options::default()
         };
         let content = FlowContent::new(begun, Some(self.node.content()));
         start_http(address, content, options)

@@ -87,6 +87,8 @@ pub enum RequestError {
     WatchPosition,
     #[error("{0} watches are open, which is the most: try again later")]
     TooManyWatches(usize),
+    #[error("too many watches begin at once, so this one had no turn: try again later")]
+    BusyWatches,
     #[error(
         "a watch over HTTP may have at most {0} partitions: watch a key, or use the native protocol"
     )]
@@ -429,6 +431,7 @@ impl RequestError {
             | RequestError::Busy
             | RequestError::WouldWait
             | RequestError::TooManyWatches(_)
+            | RequestError::BusyWatches
             | RequestError::ManyWaiting(_)
             | RequestError::EndedBefore { .. }
             | RequestError::Checkpoints
@@ -484,6 +487,7 @@ impl IntoResponse for RequestError {
             RequestError::NotReady(_)
             | RequestError::Busy
             | RequestError::TooManyWatches(_)
+            | RequestError::BusyWatches
             | RequestError::ManyWaiting(_)
             | RequestError::Behind { .. }
             | RequestError::Checkpoints

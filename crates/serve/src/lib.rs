@@ -162,7 +162,7 @@ pub use keyed::{
     KeyedHistory, KeyedStreams, KeyedValue, KeyedVersion, PastVersion, SecondaryKeys, WatchFrom,
 };
 pub use prometheus::{Metric, MetricKind, Sample, Value as MetricValue};
-pub use server::{Options, Server};
+pub use server::{Options, Server, WATCHES_DEFAULT};
 
 /// The content of a server. Its methods may block, since they run on separate threads, unless they say otherwise.
 pub trait Content: Send + Sync + 'static {

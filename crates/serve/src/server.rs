@@ -14,6 +14,7 @@ use hyper::{Request, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use millstream_base::{Accepted, Listener, Network, is_loopback};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -31,9 +32,12 @@ use crate::keyed::{KEY_READERS_MAX, KEY_WATCHERS_MAX, KEY_WRITERS_MAX};
 use crate::routes::router;
 use crate::shown::{STATE_READERS_MAX, Shown};
 
-/// The most open connections. Others wait in the operating system's backlog until one of these ends; the
+/// The most open connections beside those of watches. Others wait in the operating system's backlog until one of these ends; the
 /// time-outs below make that certain.
-const CONNECTIONS_MAX: u32 = 1_024;
+const OTHER_CONNECTIONS_MAX: usize = 1_024;
+
+/// The open files that the limit of the process leaves to its other work.
+const OTHER_FILES: usize = 4_096;
 
 /// The most bytes of a request's first line and headers; larger ones get 431.
 const REQUEST_HEAD_BYTES_MAX: usize = 16 << 10;
@@ -71,14 +75,28 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// The time for the TLS handshake.
 const TLS_HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Access to a server: its gate and its host names.
-#[derive(Default)]
+/// The most watches of a server, unless its options say otherwise.
+pub const WATCHES_DEFAULT: usize = 2_048;
+
+/// Access to a server: its gate and its host names, and its bound of watches.
 pub struct Options {
     /// The gate that admits visitors. Without one the server admits every client, so it listens only where no other
     /// machine reaches it.
     pub gate: Option<Arc<dyn Gate>>,
     /// The names that requests may have in `Host`, beside IP addresses and `localhost`.
     pub hosts: Vec<String>,
+    /// The most watches at once. The server has connections for all of them, and for other requests.
+    pub watches: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            gate: None,
+            hosts: Vec::new(),
+            watches: WATCHES_DEFAULT,
+        }
+    }
 }
 
 /// The error for an address on which clients of other machines could read everything without a login.
@@ -127,6 +145,8 @@ impl Server {
             }
         };
         let rules = Rules::new(options.hosts);
+        let watches = options.watches;
+        allow_files(watches + OTHER_CONNECTIONS_MAX + OTHER_FILES);
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(THREADS_MAX)
@@ -137,7 +157,7 @@ impl Server {
         let (stop, stopping) = watch::channel(());
         let thread = thread::Builder::new()
             .name("millstream-http".to_owned())
-            .spawn(move || run(runtime, listener, content, gate, rules, stopping))?;
+            .spawn(move || run(runtime, listener, content, gate, (rules, watches), stopping))?;
         Ok(Server {
             local_address,
             stop: Some(stop),
@@ -164,17 +184,33 @@ impl Drop for Server {
     }
 }
 
+/// Raises the limit of open files of the process to this number, or as far as it may: without files for its connections, the log
+/// could not open its own.
+fn allow_files(files: usize) {
+    let mut limit = getrlimit(Resource::Nofile);
+    let most = limit
+        .maximum
+        .map_or(files as u64, |most| most.min(files as u64));
+    if limit.current.is_some_and(|current| current < most) {
+        limit.current = Some(most);
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "cannot raise the number of open files");
+        }
+    }
+}
+
 fn run(
     runtime: Runtime,
     listener: impl Listener<Stream: Stream>,
     content: Arc<dyn Content>,
     gate: Arc<dyn Gate>,
-    rules: Rules,
+    (rules, watches): (Rules, usize),
     stopping: watch::Receiver<()>,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+    let connections = watches + OTHER_CONNECTIONS_MAX;
+    let places = Arc::new(Semaphore::new(connections));
     runtime.block_on(async {
-        let shown = Arc::new(Shown::new(Arc::clone(&content), stopping.clone()));
+        let shown = Arc::new(Shown::new(Arc::clone(&content), watches, stopping.clone()));
         let history = Arc::clone(&shown.history);
         let pages = Arc::new(Guarded::new(rules, Arc::clone(&shown), router(shown)));
         let mut stopped = stopping.clone();
@@ -184,7 +220,7 @@ fn run(
             _ = stopped.changed() => {}
         }
         // Wait until the last connection has ended, but no longer than the time for closing.
-        let all_places = places.acquire_many(CONNECTIONS_MAX);
+        let all_places = places.acquire_many(connections as u32);
         let _ = timeout(LAST_ANSWER_TIME_MAX, all_places).await;
     });
     runtime.shutdown_timeout(LAST_ANSWER_TIME_MAX);

@@ -29,13 +29,18 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// The state of the handlers of a server that shows `content`; `stopping` changes when the server stops.
-    pub fn new(content: Arc<dyn Content>, stopping: watch::Receiver<()>) -> Shown {
+    /// The state of the handlers of a server that shows `content` and has room for this many watches; `stopping` changes when the
+    /// server stops.
+    pub fn new(
+        content: Arc<dyn Content>,
+        watches: usize,
+        stopping: watch::Receiver<()>,
+    ) -> Shown {
         Shown {
             content,
             history: Arc::new(History::new()),
             bodies: Bodies::new(),
-            watches: Watches::new(stopping),
+            watches: Watches::new(watches, stopping),
             state_readers: Arc::new(Semaphore::new(STATE_READERS_MAX)),
             waiting_reads: Arc::new(Semaphore::new(WAITING_MAX)),
         }

@@ -2,6 +2,7 @@
 
 mod awaiting;
 mod element;
+mod feed;
 mod headers;
 mod listing;
 mod position;
@@ -26,6 +27,7 @@ use serde_json::Value;
 pub use self::awaiting::WAITING_MAX;
 use self::awaiting::{Reading, read_from};
 use self::element::{Element, Found};
+pub use self::feed::Feeds;
 pub use self::listing::{elements, flows};
 use self::query::StateQuery;
 use self::ranks::FlowRanks;

@@ -27,7 +27,7 @@ use crate::gate::{Admission, Visited, Visitor};
 use crate::keyed::KeyWatch;
 use crate::kv::entry::{Entry, shown_value, text};
 use crate::memory::Memory;
-use crate::watches::{Endless, WATCHES_MAX, Watches};
+use crate::watches::{Endless, Watches};
 
 /// The longest life of a watch. Then its client comes back with the id of the last event.
 const WATCH_TIME_MAX: Duration = Duration::from_secs(600);
@@ -111,6 +111,8 @@ pub enum Seen {
     Entry(KeyEvent, Box<RawValue>),
     /// How far the flow was at a checkpoint whose changes were all seen: an object.
     Progress(String),
+    /// Whole frames with their ids, which hold their memory or are short.
+    Frames(Bytes),
 }
 
 impl Watched for Box<dyn KeyWatch> {
@@ -134,7 +136,7 @@ impl Watched for Box<dyn KeyWatch> {
 pub fn place(watches: &Watches) -> Result<OwnedSemaphorePermit, RequestError> {
     watches
         .take()
-        .ok_or(RequestError::TooManyWatches(WATCHES_MAX))
+        .ok_or_else(|| RequestError::TooManyWatches(watches.most()))
 }
 
 /// Answers with the events of a watch.
@@ -255,6 +257,11 @@ impl Task {
                     id = now;
                     frame
                 }
+                Some(Ok(Seen::Frames(frames))) => {
+                    // A later one is sent again when there is silence.
+                    id = None;
+                    frames
+                }
                 Some(Ok(event)) => {
                     id = (!watch.is_in_snapshot()).then(|| watch.positions().to_string());
                     match self.frame_in_memory(&event, id.as_deref()).await {
@@ -342,11 +349,12 @@ impl HttpBody for Events {
 }
 
 /// Returns the most bytes that the frame of an event can have, without its id.
-fn frame_bytes_max(seen: &Seen) -> usize {
+pub fn frame_bytes_max(seen: &Seen) -> usize {
     let (event, entry) = match seen {
         Seen::Key(event) => (event, 0),
         Seen::Entry(event, entry) => (event, entry.get().len()),
         Seen::Progress(progress) => return EVENT_FIELDS_BYTES + progress.len(),
+        Seen::Frames(frames) => return frames.len(),
     };
     let KeyEvent::Change { key, value, .. } = event else {
         return EVENT_FIELDS_BYTES;
@@ -364,11 +372,13 @@ fn frame_bytes_max(seen: &Seen) -> usize {
     EVENT_FIELDS_BYTES + entry + of(key) + value.as_deref().map_or(0, of)
 }
 
-fn frame_of(seen: &Seen, id: Option<&str>) -> Bytes {
+/// Returns the frame of an event.
+pub fn frame_of(seen: &Seen, id: Option<&str>) -> Bytes {
     let (event, name) = match seen {
         Seen::Key(event) => (event, None),
         Seen::Entry(event, name) => (event, Some(&**name)),
         Seen::Progress(progress) => return frame("progress", id, progress),
+        Seen::Frames(frames) => return frames.clone(),
     };
     match event {
         KeyEvent::ChangesLost { why } => {
@@ -440,6 +450,8 @@ mod tests {
     use super::*;
     use crate::gate::Open;
     use millstream_base::KeyedVersion;
+
+    const WATCHES_MAX: usize = 256;
 
     fn change_of(key: &[u8], value: Option<&[u8]>) -> Seen {
         Seen::Key(KeyEvent::Change {
@@ -586,7 +598,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_watch_ends_when_its_user_may_no_longer_read() {
         let (_stop, stopping) = tokio::sync::watch::channel(());
-        let watches = Watches::new(stopping);
+        let watches = Watches::new(WATCHES_MAX, stopping);
         for has_changes in [false, true] {
             let start = Instant::now();
             let visitor = Arc::new(Until(start + 2 * SILENCE_MAX));
@@ -611,7 +623,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_no_events_gets_the_reason_and_is_disconnected() {
         let (_stop, stopping) = tokio::sync::watch::channel(());
-        let watches = Watches::new(stopping);
+        let watches = Watches::new(WATCHES_MAX, stopping);
         let (mut events, time) = begun(true, &watches);
         let start = Instant::now();
         time.is_over().await;
@@ -630,7 +642,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn unread_large_events_do_not_delay_small_ones() {
         let (_stop, stopping) = tokio::sync::watch::channel(());
-        let watches = Watches::with_memory(stopping, 1 << 20);
+        let watches = Watches::with_memory(WATCHES_MAX, stopping, 1 << 20);
         let large = Bytes::from(vec![b'x'; SMALL_BYTES_MAX]);
         let begin_large = || begun_by(Arc::new(Open), Some(large.clone()), &watches).0;
         let mut idle: Vec<Events> = (0..100).map(|_| begin_large()).collect();
@@ -663,7 +675,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_watch_sends_keep_alives_until_its_time_limit() {
         let (_stop, stopping) = tokio::sync::watch::channel(());
-        let watches = Watches::new(stopping);
+        let watches = Watches::new(WATCHES_MAX, stopping);
         let (mut events, time) = begun(false, &watches);
         let start = Instant::now();
         assert!(next(&mut events).await.unwrap().starts_with("id: "));
@@ -688,7 +700,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stop_or_a_disconnect_ends_a_watch_and_frees_its_slot() {
         let (stop, stopping) = tokio::sync::watch::channel(());
-        let watches = Watches::new(stopping);
+        let watches = Watches::new(WATCHES_MAX, stopping);
         let mut all: Vec<Events> = (0..WATCHES_MAX).map(|_| begun(false, &watches).0).collect();
         assert!(watches.take().is_none());
         all.pop();

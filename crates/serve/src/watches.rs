@@ -5,9 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::memory::Memory;
-
-/// The most watches of a server.
-pub const WATCHES_MAX: usize = 256;
+use crate::state::Feeds;
 
 /// The memory of the large events of all watches that are not sent yet, in bytes.
 const EVENTS_BYTES_MAX: usize = 64 << 20;
@@ -19,21 +17,26 @@ pub struct Endless;
 /// The places of all watches.
 pub struct Watches {
     places: Arc<Semaphore>,
+    most: usize,
     memory: Arc<Memory>,
+    feeds: Arc<Feeds>,
     /// Changes when the server stops.
     stopping: watch::Receiver<()>,
 }
 
 impl Watches {
-    pub fn new(stopping: watch::Receiver<()>) -> Watches {
-        Watches::with_memory(stopping, EVENTS_BYTES_MAX)
+    /// `most` bounds the watches at once.
+    pub fn new(most: usize, stopping: watch::Receiver<()>) -> Watches {
+        Watches::with_memory(most, stopping, EVENTS_BYTES_MAX)
     }
 
     /// As [`new`](Self::new), with this memory of large events.
-    pub fn with_memory(stopping: watch::Receiver<()>, bytes: usize) -> Watches {
+    pub fn with_memory(most: usize, stopping: watch::Receiver<()>, bytes: usize) -> Watches {
         Watches {
-            places: Arc::new(Semaphore::new(WATCHES_MAX)),
+            places: Arc::new(Semaphore::new(most)),
+            most,
             memory: Arc::new(Memory::new(bytes)),
+            feeds: Arc::new(Feeds::new()),
             stopping,
         }
     }
@@ -48,9 +51,19 @@ impl Watches {
         Arc::clone(&self.memory)
     }
 
+    /// Returns the most watches at once.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
     /// Returns how many watches are open.
     pub fn open(&self) -> usize {
-        WATCHES_MAX - self.places.available_permits()
+        self.most - self.places.available_permits()
+    }
+
+    /// Returns the feeds of state elements.
+    pub fn feeds(&self) -> &Arc<Feeds> {
+        &self.feeds
     }
 
     /// Returns a receiver that changes when the server stops.

@@ -66,6 +66,7 @@ impl WatchedChangelog for LogWatched {
                 listening: None,
                 is_dry: false,
                 ready: ready.into(),
+                has_moved: false,
             };
             Ok(Box::new(watch) as Box<dyn ChangelogWatch>)
         })
@@ -113,6 +114,8 @@ struct LogWatch {
     is_dry: bool,
     /// Events that are behind `positions`.
     ready: VecDeque<Ready>,
+    /// Whether the position has moved since `next` has returned.
+    has_moved: bool,
     positions: WatchPositions,
     is_in_snapshot: bool,
 }
@@ -148,14 +151,23 @@ enum Ready {
 type Step = (Changes, Result<Option<Vec<Ready>>, LogError>);
 
 impl LogWatch {
-    async fn next_event(&mut self) -> Result<KeyEvent, WatchError> {
+    async fn next_event(&mut self) -> Result<Option<KeyEvent>, WatchError> {
         loop {
             while let Some(ready) = self.ready.pop_front() {
                 match ready {
-                    Ready::Event(event) => return Ok(self.returned(event)),
-                    Ready::Reached(place, next) => self.positions.partitions[place].next = next,
+                    Ready::Event(event) => {
+                        self.has_moved = false;
+                        return Ok(Some(self.returned(event)));
+                    }
+                    Ready::Reached(place, next) => {
+                        self.positions.partitions[place].next = next;
+                        self.has_moved = true;
+                    }
                     Ready::Begun(positions) => self.positions = positions,
                 }
+            }
+            if std::mem::take(&mut self.has_moved) {
+                return Ok(None);
             }
             self.read().await?;
         }
@@ -209,7 +221,7 @@ impl LogWatch {
 }
 
 impl ChangelogWatch for LogWatch {
-    fn next(&mut self) -> WatchFuture<'_, KeyEvent> {
+    fn next(&mut self) -> WatchFuture<'_, Option<KeyEvent>> {
         Box::pin(self.next_event())
     }
 

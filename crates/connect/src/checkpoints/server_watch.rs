@@ -184,23 +184,19 @@ struct ServerWatch {
 }
 
 impl ServerWatch {
-    async fn next_event(&mut self) -> Result<KeyEvent, WatchError> {
+    async fn next_event(&mut self) -> Result<Option<KeyEvent>, WatchError> {
         if let Some(why) = self.lost.take() {
-            return Ok(KeyEvent::ChangesLost { why });
+            return Ok(Some(KeyEvent::ChangesLost { why }));
         }
-        loop {
-            let (event, positions) = self.receiver.recv().await.ok_or_else(ended)??;
-            self.is_in_snapshot = positions.is_none();
-            self.positions = positions.unwrap_or(NOWHERE);
-            if let Some(event) = event {
-                return Ok(event);
-            }
-        }
+        let (event, positions) = self.receiver.recv().await.ok_or_else(ended)??;
+        self.is_in_snapshot = positions.is_none();
+        self.positions = positions.unwrap_or(NOWHERE);
+        Ok(event)
     }
 }
 
 impl ChangelogWatch for ServerWatch {
-    fn next(&mut self) -> WatchFuture<'_, KeyEvent> {
+    fn next(&mut self) -> WatchFuture<'_, Option<KeyEvent>> {
         Box::pin(self.next_event())
     }
 

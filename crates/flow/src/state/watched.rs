@@ -28,13 +28,14 @@ pub trait WatchedChangelog: Send + Sync {
 
 /// A watch of a changelog. Where it would miss a change, it says so and makes a snapshot.
 pub trait ChangelogWatch: Send {
-    /// Waits for the next event. If the future is dropped, no event is lost.
+    /// Waits for the next event, or returns `None` when the position has moved on without one. If the future is dropped, no event
+    /// is lost.
     ///
     /// # Errors
     /// When the changelog was deleted, or cannot be read: the watch has ended.
-    fn next(&mut self) -> WatchFuture<'_, KeyEvent>;
+    fn next(&mut self) -> WatchFuture<'_, Option<KeyEvent>>;
 
-    /// Returns the position behind the last event; of no use within a snapshot.
+    /// Returns the position behind the last event, or further on if no event is between; of no use within a snapshot.
     fn positions(&self) -> WatchPositions;
 
     /// Returns whether a snapshot has begun and not ended.

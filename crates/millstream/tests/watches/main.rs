@@ -6,6 +6,7 @@ mod servers;
 mod events;
 mod histories;
 mod killed;
+mod many;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -190,4 +191,17 @@ fn readers_of_state_on_a_server_see_each_change() -> Result<(), Error> {
     let dir = tempfile::tempdir()?;
     let (_, server) = servers::start(dir.path(), |_, _| {});
     check(&Node::connect(&server.local_address().to_string())?)
+}
+
+#[test]
+fn many_readers_of_state_in_a_data_directory_share_its_changes() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    many::check(&Node::embedded(dir.path())?)
+}
+
+#[test]
+fn many_readers_of_state_on_a_server_share_its_changes() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let (_, server) = servers::start(dir.path(), |_, _| {});
+    many::check(&Node::connect(&server.local_address().to_string())?)
 }

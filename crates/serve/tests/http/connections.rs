@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use crate::support::{ANSWER_TIME_MAX, Sample, connect, exchange, get, request, start, start_with};
+use crate::support::{ANSWER_TIME_MAX, Sample, connect, exchange, get, request, start};
 
 #[test]
 fn other_hosts_are_refused() {
@@ -118,7 +118,13 @@ impl Content for Gated {
 fn connections_beyond_the_bound_wait() {
     allow_many_files();
     let gated = Arc::new(Gated::default());
-    let server = start_with(gated.clone());
+    let options = Options {
+        // The connections beside those of watches.
+        watches: 0,
+        ..Options::default()
+    };
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let server = Server::start(TcpNetwork, address, gated.clone(), options).expect("a free port");
     let ask = |path: &str| {
         let mut stream = connect(&server);
         let request =

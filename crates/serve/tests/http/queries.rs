@@ -511,6 +511,7 @@ fn requests_to_a_flow_are_a_right_of_their_own() {
     let options = Options {
         gate: Some(Arc::new(Guarded)),
         hosts: Vec::new(),
+        ..Options::default()
     };
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let content = serving(settings(), echo);

@@ -47,6 +47,7 @@ fn each_element_of_state_is_a_right_of_its_own() {
     let options = Options {
         gate: Some(Arc::new(OneElement)),
         hosts: Vec::new(),
+        ..Options::default()
     };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let server = Server::start(TcpNetwork, address, Sample::new(), options).unwrap();
