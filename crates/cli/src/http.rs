@@ -32,6 +32,7 @@ pub fn serve(
     let start = |address| {
         let options = Options {
             hosts: settings.http_hosts(),
+            watches: settings.http_watches(),
             ..Options::default()
         };
         Server::start(TcpNetwork, address, Arc::clone(&content), options)

@@ -15,6 +15,7 @@ use millstream_broker::security::{Exposed, TlsFiles, TokenRules};
 use millstream_broker::{BrokerConfig, KeySource, ListenerConfig, Protocol, TokenConfig};
 use millstream_log::LogConfig;
 use millstream_node::NoAddress;
+use millstream_serve::WATCHES_DEFAULT;
 
 pub use self::entry::Use;
 use self::entry::{Config, Setting, VARIABLE_PREFIX};
@@ -240,6 +241,11 @@ impl Settings {
     pub fn http_hosts(&self) -> Vec<String> {
         let names = self.http_hosts.as_ref();
         names.map(|names| names.0.clone()).unwrap_or_default()
+    }
+
+    /// The most watches over HTTP.
+    pub fn http_watches(&self) -> usize {
+        self.http_watches.unwrap_or(WATCHES_DEFAULT)
     }
 
     /// The data directory, unless the command has a default of its own.

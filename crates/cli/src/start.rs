@@ -149,6 +149,7 @@ fn serve_http(settings: &Settings, bound: &BoundNode) -> anyhow::Result<Option<S
     let options = Options {
         gate: Some(bound.gate()),
         hosts: settings.http_hosts(),
+        watches: settings.http_watches(),
     };
     let server = Server::start(TcpNetwork, address, bound.content(), options);
     server

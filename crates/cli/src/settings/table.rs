@@ -19,6 +19,7 @@ use millstream_log::{
 use millstream_node::{
     Listeners, OBJECTIVE_MAX, OBJECTIVE_MIN, Principals, listeners, objective, principals,
 };
+use millstream_serve::WATCHES_DEFAULT;
 
 use super::entry::{
     Bounds, Setting, Use, numbers, paths, sizes, switches, texts, times, times_within, value,
@@ -31,6 +32,9 @@ pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 
 /// The default address of commands that always serve HTTP.
 pub const HTTP_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
+/// The bound of watches over HTTP: each has a connection, which takes some 50 KiB.
+const HTTP_WATCHES_MAX: usize = 100_000;
 
 /// The default data directory.
 pub const DATA_DEFAULT: &str = "millstream-data";
@@ -95,6 +99,11 @@ settings! {
         .used_by(&[Use::Http])
         .doc("Host names that HTTP requests may carry, beside addresses and localhost, separated by `;`")
         .example("broker.example.com");
+
+    http_watches: usize = numbers(1, Some(HTTP_WATCHES_MAX))
+        .used_by(&[Use::Http])
+        .doc("The most watches of keys and of state over HTTP at once. There are 1,024 connections beside theirs")
+        .default(WATCHES_DEFAULT);
 
     listen: Listeners = value("ADDRESSES", listeners)
         .used_by(&[Use::Broker, Use::Quickstart])
