@@ -22,7 +22,7 @@ use rows::Rows;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "nexmark",
-    measures: "Measures the queries of Nexmark, with a checkpoint every second and results that are dropped, against the same queries in Flink's SQL; beside dbsp.",
+    measures: "Measures the queries of Nexmark, with a checkpoint every second and results that are dropped, against the same queries in Flink's SQL, and in dbsp without checkpoints.",
     cases: &[
         ("q0", query::<0>),
         ("q1", query::<1>),
@@ -96,13 +96,7 @@ fn query<const NUMBER: u32>(bench: &Bench) -> Result<Vec<Case>> {
     let dbsp = Dbsp::of(bench, &name);
     if name != OF_CLOCK && (flink.is_some() || dbsp.is_some()) {
         let few = write(&folder, "few-events", bench.size(200_000, 20_000))?;
-        let found = rows_of(&name, &folder, &few)?;
-        if let Some(flink) = &mut flink {
-            check(&name, found, "Flink's query", flink.check(&name, &few)?)?;
-        }
-        if let Some(dbsp) = &dbsp {
-            check(&name, found, "dbsp's circuit", dbsp.check(&few)?)?;
-        }
+        check(&name, &folder, &few, flink.as_mut(), dbsp.as_ref())?;
     }
     let mut sides = vec![Side::Ours];
     if let Some(flink) = &mut flink {
@@ -117,39 +111,40 @@ fn query<const NUMBER: u32>(bench: &Bench) -> Result<Vec<Case>> {
         (Side::Dbsp, _, Some(dbsp)) => dbsp.run(&events, count),
         _ => run_ours(&name, &folder, &events, count),
     })?;
-    let [mut cpu, mut memory] = cases(&name, &rounds[0]);
-    for (side, rounds) in sides.iter().zip(&rounds) {
-        let theirs = |pick: fn(&Ran) -> f64| rounds.iter().map(pick).collect::<Vec<_>>();
-        let of_cpu = theirs(|ran| ran.events_per_cpu_second);
-        let of_memory = theirs(|ran| ran.peak_mib);
-        let rate = median(&theirs(|ran| ran.events_per_second));
-        match side {
-            Side::Ours => {}
-            Side::Flink => {
-                cpu = cpu
-                    .by_hand(of_cpu)
-                    .target(RATIO_MIN)
-                    .detail("flink_events_per_second", rate)
-                    .detail("flink_checkpoints", median(&theirs(|ran| ran.checkpoints)));
-                memory = memory.by_hand(of_memory);
-            }
-            Side::Dbsp => {
-                cpu = cpu
-                    .peer(DBSP, median(&of_cpu))
-                    .detail("dbsp_events_per_second", rate);
-                memory = memory.peer(DBSP, median(&of_memory));
-            }
-        }
+    let mut cases = cases(&name, &rounds[0]);
+    for (side, ran) in sides.iter().zip(&rounds) {
+        cases = match side {
+            Side::Ours => cases,
+            Side::Flink => beside_flink(cases, ran),
+            Side::Dbsp => beside_dbsp(cases, ran),
+        };
     }
-    Ok(vec![cpu, memory])
+    Ok(cases.into())
 }
 
-/// Checks that a peer leaves the same rows.
-fn check(name: &str, found: Rows, peer: &str, expected: Rows) -> Result<()> {
-    ensure!(
-        found == expected,
-        "{name} leaves {found:?}, and {peer} {expected:?}"
-    );
+/// Checks that the peers leave the same rows as ours.
+fn check(
+    name: &str,
+    folder: &Folder,
+    events: &Path,
+    flink: Option<&mut Flink>,
+    dbsp: Option<&Dbsp>,
+) -> Result<()> {
+    let found = rows_of(name, folder, events)?;
+    if let Some(flink) = flink {
+        let expected = flink.check(name, events)?;
+        ensure!(
+            found == expected,
+            "{name} leaves {found:?}, and Flink's query {expected:?}"
+        );
+    }
+    if let Some(dbsp) = dbsp {
+        let expected = dbsp.check(events)?;
+        ensure!(
+            found == expected,
+            "{name} leaves {found:?}, and dbsp's circuit {expected:?}"
+        );
+    }
     Ok(())
 }
 
@@ -166,6 +161,32 @@ fn cases(name: &str, rounds: &[Ran]) -> [Case; 2] {
     let memory = ours(|ran| ran.peak_mib);
     let memory = Case::new(format!("{name}/memory"), "MiB", Better::Lower, memory);
     [cpu, memory]
+}
+
+/// Adds the figures of Flink as the limit.
+fn beside_flink([cpu, memory]: [Case; 2], rounds: &[Ran]) -> [Case; 2] {
+    let theirs = |pick: fn(&Ran) -> f64| rounds.iter().map(pick).collect::<Vec<_>>();
+    let cpu = cpu
+        .by_hand(theirs(|ran| ran.events_per_cpu_second))
+        .target(RATIO_MIN)
+        .detail(
+            "flink_events_per_second",
+            median(&theirs(|ran| ran.events_per_second)),
+        )
+        .detail("flink_checkpoints", median(&theirs(|ran| ran.checkpoints)));
+    [cpu, memory.by_hand(theirs(|ran| ran.peak_mib))]
+}
+
+/// Adds the figures of dbsp as those of another peer.
+fn beside_dbsp([cpu, memory]: [Case; 2], rounds: &[Ran]) -> [Case; 2] {
+    let theirs = |pick: fn(&Ran) -> f64| median(&rounds.iter().map(pick).collect::<Vec<_>>());
+    let cpu = cpu
+        .peer(DBSP, theirs(|ran| ran.events_per_cpu_second))
+        .detail(
+            "dbsp_events_per_second",
+            theirs(|ran| ran.events_per_second),
+        );
+    [cpu, memory.peer(DBSP, theirs(|ran| ran.peak_mib))]
 }
 
 /// The medians of the ratios of all queries to each peer, of the same run.

@@ -149,7 +149,7 @@ fn every_case_of_nexmark_runs() {
 /// But for Valkey where it is not installed.
 #[test]
 fn every_case_of_serving_runs() {
-    check("serving", 10, "freshness", 2);
+    check("serving", 11, "freshness", 2);
 }
 
 #[test]

@@ -387,7 +387,7 @@ mod tests {
     }
 
     fn guarded(pages: Router) -> Arc<Guarded> {
-        let shown = Shown::new(Arc::new(Nothing), watch::channel(()).1);
+        let shown = Shown::new(Arc::new(Nothing), WATCHES_DEFAULT, watch::channel(()).1);
         Arc::new(Guarded::new(Rules::new(Vec::new()), Arc::new(shown), pages))
     }
 

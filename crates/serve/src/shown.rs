@@ -31,11 +31,7 @@ pub struct Shown {
 impl Shown {
     /// The state of the handlers of a server that shows `content` and has room for this many watches; `stopping` changes when the
     /// server stops.
-    pub fn new(
-        content: Arc<dyn Content>,
-        watches: usize,
-        stopping: watch::Receiver<()>,
-    ) -> Shown {
+    pub fn new(content: Arc<dyn Content>, watches: usize, stopping: watch::Receiver<()>) -> Shown {
         Shown {
             content,
             history: Arc::new(History::new()),

@@ -148,6 +148,7 @@ impl Element {
                 partitions: 2,
                 memory: StateMemory::of_process(),
                 lifetime: lifetime.map(|length| LifetimeSpec::new(&shared, length)),
+                encoding: Encoding::Json,
             },
         );
         values.note_changes();
