@@ -2,10 +2,10 @@
 //!
 //! 1. **Alone.** It has a reader of its own: for a snapshot, or for the changes behind a position.
 //! 2. **Joining.** It has joined at a position of the feed that its reader has not passed, so no change is in the queue that it has
-//!    sent. It reads on up to that position, and leaves out what its reader finds behind it: the queue has that.
+//!    sent. It reads on up to that position, and leaves out the changes that its reader finds behind it: the queue has them.
 //! 3. **Following.** The position is reached, so it needs no reader.
 //!
-//! When the feed drops it, it takes what is left in the queue, and begins again behind that.
+//! When the feed drops it, it takes the rest of the queue, and begins again behind that.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -329,7 +329,7 @@ impl Watched for Following {
             Phase::Alone(reader) => reader.changelog.positions(),
             Phase::Joining(reader, _, at) => {
                 let mut positions = reader.changelog.positions();
-                // What is behind was left out.
+                // The queue has the changes behind it.
                 for (position, at) in positions.partitions.iter_mut().zip(&at.partitions) {
                     position.next = position.next.min(at.next);
                 }

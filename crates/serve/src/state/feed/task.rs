@@ -59,6 +59,7 @@ async fn follow(feed: &Feed, source: &dyn Source) -> End {
         looks.hand(feed);
         if work >= WORK_MAX {
             work = 0;
+            feed.moved().notify_waiters();
             yield_now().await;
         }
     }

@@ -49,7 +49,7 @@ struct Model {
     committed: Notify,
     checkpoint: AtomicU64,
     has_ended: AtomicBool,
-    /// Readers of all keys from now on, as those of feeds, fail once in so many events; 0 for never.
+    /// Readers of all keys from now on, as those of feeds, fail once in this number of events; 0 for never.
     fails: AtomicU64,
     readers: Arc<AtomicUsize>,
     begun: AtomicUsize,
@@ -148,7 +148,7 @@ impl Keys {
     }
 }
 
-/// What a source of the model is: the tests share the model.
+/// The source of a feed. The tests share the model.
 struct Of(Arc<Model>);
 
 impl Source for Of {
@@ -362,7 +362,7 @@ impl Client {
         self.watch = Some(watch);
     }
 
-    /// Takes in what comes next.
+    /// Takes in the next event, or opens the watch again.
     async fn step(&mut self) {
         let Some(watch) = &mut self.watch else {
             return self.open().await;
@@ -496,7 +496,7 @@ async fn join(clients: &mut Vec<Client>, mut client: Client) {
     clients.push(client);
 }
 
-/// Takes what has come for each client.
+/// Takes the events that have come for each client.
 async fn step_all(clients: &mut [Client]) {
     for client in clients {
         while timeout(Duration::from_millis(1), client.step())
