@@ -181,6 +181,8 @@ fn a_new_run_finds_the_last_record_of_the_previous_run() {
         let first = world.store_of_another();
         let _first = first.lock().unwrap();
         let second = world.store_of_another();
+        let records = first.records().unwrap();
+        records.append(&0u64.to_le_bytes()).unwrap();
         thread::scope(|scope| {
             let appended = scope.spawn(|| append_records(&*first));
             // Another moment of the transactions in each round.
