@@ -10,11 +10,14 @@ use crate::Content;
 use crate::body::Bodies;
 use crate::error::RequestError;
 use crate::history::History;
-use crate::state::WAITING_MAX;
+use crate::state::Feeds;
 use crate::watches::Watches;
 
 /// The number of threads that read state, beside those that read other content.
 pub const STATE_READERS_MAX: usize = 6;
+
+/// Reads that wait for a position of a flow, at once.
+pub const WAITING_MAX: usize = 256;
 
 /// The state of all handlers, which share it.
 pub struct Shown {
@@ -22,6 +25,8 @@ pub struct Shown {
     pub history: Arc<History>,
     pub bodies: Bodies,
     pub watches: Watches,
+    /// The feeds of state elements.
+    pub feeds: Arc<Feeds>,
     /// Permits to read state: a rank that does not answer holds up no other pages.
     pub state_readers: Arc<Semaphore>,
     /// Permits of reads that wait for a position of a flow.
@@ -37,6 +42,7 @@ impl Shown {
             history: Arc::new(History::new()),
             bodies: Bodies::new(),
             watches: Watches::new(watches, stopping),
+            feeds: Arc::new(Feeds::new()),
             state_readers: Arc::new(Semaphore::new(STATE_READERS_MAX)),
             waiting_reads: Arc::new(Semaphore::new(WAITING_MAX)),
         }

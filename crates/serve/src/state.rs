@@ -24,7 +24,6 @@ use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-pub use self::awaiting::WAITING_MAX;
 use self::awaiting::{Reading, read_from};
 use self::element::{Element, Found};
 pub use self::feed::Feeds;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::memory::Memory;
-use crate::state::Feeds;
 
 /// The memory of the large events of all watches that are not sent yet, in bytes.
 const EVENTS_BYTES_MAX: usize = 64 << 20;
@@ -19,7 +18,6 @@ pub struct Watches {
     places: Arc<Semaphore>,
     most: usize,
     memory: Arc<Memory>,
-    feeds: Arc<Feeds>,
     /// Changes when the server stops.
     stopping: watch::Receiver<()>,
 }
@@ -36,7 +34,6 @@ impl Watches {
             places: Arc::new(Semaphore::new(most)),
             most,
             memory: Arc::new(Memory::new(bytes)),
-            feeds: Arc::new(Feeds::new()),
             stopping,
         }
     }
@@ -59,11 +56,6 @@ impl Watches {
     /// Returns how many watches are open.
     pub fn open(&self) -> usize {
         self.most - self.places.available_permits()
-    }
-
-    /// Returns the feeds of state elements.
-    pub fn feeds(&self) -> &Arc<Feeds> {
-        &self.feeds
     }
 
     /// Returns a receiver that changes when the server stops.

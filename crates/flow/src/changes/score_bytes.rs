@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::Rank;
 
-/// Bytes that compare as scores do. Those of two numbers need no memory of their own.
+/// Bytes that compare as scores do. Two numbers need no memory beside it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScoreBytes(SmallVec<[u8; 16]>);
 

@@ -15,7 +15,7 @@ use super::query::{StateQuery, Wanted};
 use super::ranks::FlowRanks;
 use super::secondary::Elements;
 use crate::error::RequestError;
-use crate::shown::{Shown, read_state};
+use crate::shown::{Shown, WAITING_MAX, read_state};
 
 /// The time that a read waits.
 const WAIT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -27,9 +27,6 @@ const UNKNOWN_TIME_MAX: Duration = Duration::from_secs(1);
 /// The least and the longest time between two looks.
 const STEP_MIN: Duration = Duration::from_millis(2);
 const STEP_MAX: Duration = Duration::from_millis(50);
-
-/// Reads that wait at once.
-pub const WAITING_MAX: usize = 256;
 
 /// The result of a look at a flow.
 enum Look {

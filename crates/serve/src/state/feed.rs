@@ -129,7 +129,7 @@ struct State {
     /// `None` until the feed has begun to read.
     positions: Option<WatchPositions>,
     end: Option<End>,
-    /// The last one that the flow has told.
+    /// The newest one.
     progress: Option<Arc<Progress>>,
     /// Whether the subscribers have it.
     is_progress_handed: bool,
@@ -204,7 +204,7 @@ impl Feed {
         self.lock().subscribers.count
     }
 
-    /// Returns the last progress that the flow has told.
+    /// Returns the newest progress.
     pub fn progress(&self) -> Option<Arc<Progress>> {
         self.lock().progress.clone()
     }

@@ -181,7 +181,7 @@ async fn ranks_in_this_process_are_read_at_once_and_no_others() {
     assert_eq!(answered, 2 * queries.len() * KEYS);
     let away = count(2, 1, true);
     let answered = compare(&away, &["numbers"], &queries).await;
-    // Those of a flow that does not exist.
+    // Only the flow that does not exist has answers at once.
     assert_eq!(answered, queries.len() * KEYS);
     let answered = compare(&away, &["numbers"], &["rank=0"]).await;
     assert_eq!(answered, 2 * KEYS);

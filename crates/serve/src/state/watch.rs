@@ -68,7 +68,7 @@ pub async fn changes(
         name: flow_name,
         flow,
     });
-    let feeds = shown.watches.feeds();
+    let feeds = &shown.feeds;
     let turn = feeds.turn().await.ok_or(RequestError::BusyWatches)?;
     let begun = Following::begin(feeds, (name, source), (range, key), (from, turn)).await;
     let watch = begun.map_err(|error| match error {

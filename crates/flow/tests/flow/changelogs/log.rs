@@ -277,7 +277,7 @@ impl Sink<Change> for MemoryLog {
             let key = decode_key::<u64>(&change.key);
             let key = key.map_or_else(|_| format!("{:?}", change.key), |key| key.to_string());
             match &change.value {
-                // Those of operators are no text.
+                // Operators write no text.
                 Some(value) => format!("push {key} = {}", String::from_utf8_lossy(value)),
                 None => format!("push {key} removed"),
             }

@@ -65,7 +65,7 @@ async fn follow(feed: &Feed, source: &dyn Source) -> End {
     }
 }
 
-/// The questions for the progress of the flow: one for each checkpoint, at most as often as subscribers are told.
+/// The questions for the progress of the flow: one for each checkpoint, at most as often as subscribers may get it.
 struct Looks {
     next_at: Instant,
     /// The last checkpoint whose progress was handed out.
