@@ -1,16 +1,17 @@
 //! Decoys: the salts and iteration counts that the broker sends for unknown users in SCRAM's first answer.
 //!
 //! That answer must not distinguish unknown users from known ones. So an unknown name gets the
-//! [`Shape`] of a known user's credential: the share of each shape among the unknown names is the
-//! same as among the known users. A name keeps its shape, unless the known users change enough to
-//! give the name another shape; then its salt changes, too, as it does when a known user gets a new
+//! [`Shapes`] of a known user: the share of each pair of shapes among the unknown names is the same
+//! as among the known users. One draw gives the shapes of both hashes, since a client may begin
+//! logins with both and compare them. A name keeps its shapes, unless the known users change enough
+//! to give the name others; then its salts change, too, as they do when a known user gets a new
 //! password.
 
 use std::collections::BTreeMap;
 
-use millstream_wire::sasl::{Credential, Hash, Iterations, Key};
+use millstream_wire::sasl::{Credential, Hash, ITERATIONS_DEFAULT, Iterations, Key};
 
-use super::users::{ITERATIONS_DEFAULT, SALT_BYTES};
+use super::users::SALT_BYTES;
 
 /// The digits that Kafka's own tools write salts with.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
@@ -75,53 +76,83 @@ impl Shape {
     }
 }
 
-/// The number of known users with credentials of each shape.
+/// The shapes of a user's answers, by hash. A user without a credential for one hash has there the
+/// shape of its other credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Shapes {
+    sha256: Shape,
+    sha512: Shape,
+}
+
+impl Shapes {
+    /// The shapes of a user whose password this project's tools set.
+    const DEFAULT: Shapes = Shapes {
+        sha256: Shape::DEFAULT,
+        sha512: Shape::DEFAULT,
+    };
+
+    /// Returns the shapes of a user with these credentials; `None` if there are none.
+    pub(super) fn of(sha256: Option<&Credential>, sha512: Option<&Credential>) -> Option<Shapes> {
+        let [sha256, sha512] = [sha256, sha512].map(|credential| credential.map(Shape::of));
+        Some(Shapes {
+            sha256: sha256.or(sha512)?,
+            sha512: sha512.or(sha256)?,
+        })
+    }
+
+    pub(super) fn shape(self, hash: Hash) -> Shape {
+        match hash {
+            Hash::Sha256 => self.sha256,
+            Hash::Sha512 => self.sha512,
+        }
+    }
+
+    fn bits(self) -> u64 {
+        self.sha256.bits() ^ mixed(self.sha512.bits())
+    }
+}
+
+/// The number of known users with each pair of shapes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Decoys {
     /// No count is 0.
-    counts: BTreeMap<Hash, BTreeMap<Shape, usize>>,
+    counts: BTreeMap<Shapes, usize>,
 }
 
 impl Decoys {
-    pub(super) fn add(&mut self, hash: Hash, shape: Shape) {
-        *self
-            .counts
-            .entry(hash)
-            .or_default()
-            .entry(shape)
-            .or_default() += 1;
+    pub(super) fn add(&mut self, shapes: Shapes) {
+        *self.counts.entry(shapes).or_default() += 1;
     }
 
-    pub(super) fn remove(&mut self, hash: Hash, shape: Shape) {
-        let counts = self.counts.entry(hash).or_default();
-        if let Some(count) = counts.get_mut(&shape) {
+    pub(super) fn remove(&mut self, shapes: Shapes) {
+        if let Some(count) = self.counts.get_mut(&shapes) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&shape);
+                self.counts.remove(&shapes);
             }
         }
     }
 
-    /// Returns the shape of the name that `key` was made of. Weighted rendezvous hashing: each
-    /// shape draws an exponentially distributed number, divided by its count, and the least wins.
+    /// Returns the shapes of the name that `key` was made of. Weighted rendezvous hashing: each
+    /// pair draws an exponentially distributed number, divided by its count, and the least wins.
     /// So a changed count moves the fewest names possible, and every start draws the same.
-    pub(super) fn shape(&self, hash: Hash, key: &Key) -> Shape {
+    pub(super) fn shapes(&self, key: &Key) -> Shapes {
         let (seed, _) = key
             .as_bytes()
             .split_first_chunk()
             .expect("a hash has more than 8 bytes");
         let seed = u64::from_be_bytes(*seed);
-        let counts = self.counts.get(&hash).into_iter().flatten();
-        let drawn = counts.map(|(shape, count)| (draw(seed, *shape) / *count as f64, *shape));
+        let counts = self.counts.iter();
+        let drawn = counts.map(|(shapes, count)| (draw(seed, *shapes) / *count as f64, *shapes));
         let least = drawn.min_by(|(one, _), (other, _)| one.total_cmp(other));
-        least.map_or(Shape::DEFAULT, |(_, shape)| shape)
+        least.map_or(Shapes::DEFAULT, |(_, shapes)| shapes)
     }
 }
 
 /// Returns a number that is exponentially distributed over the seeds.
-fn draw(seed: u64, shape: Shape) -> f64 {
+fn draw(seed: u64, shapes: Shapes) -> f64 {
     // 53 bits fit into a float; the half keeps the logarithm's argument above 0.
-    let bits = mixed(seed ^ mixed(shape.bits())) >> 11;
+    let bits = mixed(seed ^ mixed(shapes.bits())) >> 11;
     let uniform = (bits as f64 + 0.5) / (1_u64 << 53) as f64;
     -uniform.ln()
 }

@@ -70,7 +70,6 @@ pub(crate) use self::token_check::TokenCheck;
 pub use self::token_check::{KeySource, TokenConfig, TokenKeysError};
 pub use self::tokens::{KEYS_BYTES_MAX, TokenError, TokenKeys, TokenRules, Verified};
 pub use self::users::{
-    ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, SECRET_BYTES, Secret,
-    USERS_MAX, UserError, Users,
+    ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES, SECRET_BYTES, Secret, USERS_MAX, UserError, Users,
 };
 pub use crate::ledger::{Record, RecordError};

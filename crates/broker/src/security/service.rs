@@ -13,7 +13,9 @@ use millstream_log::{Log, LogError};
 use millstream_wire::messages::{
     SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
 };
-use millstream_wire::sasl::{BearerMessage, Hash, Mechanism, NONCE_BYTES, Nonce};
+use millstream_wire::sasl::{
+    BearerMessage, Hash, ITERATIONS_DEFAULT, Mechanism, NONCE_BYTES, Nonce,
+};
 use millstream_wire::{ResponseError, StrBytes};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,10 +28,9 @@ use super::token_check::{TokenCheck, TokenKeysError};
 use crate::counters::Counter;
 use crate::ledger::Ledger;
 use crate::security::{
-    AclSettings, Acls, AuditAction, AuditEvent, Authentication, ByteRate, ITERATIONS_DEFAULT,
-    Identity, LoginError, Operation, Principal, Record, RecordError, Resource, ResourceType,
-    SALT_BYTES, SECRET_BYTES, Secret, SecurityConfig, Share, Store, Traffic, UserError,
-    log_changes, sasl_response,
+    AclSettings, Acls, AuditAction, AuditEvent, Authentication, ByteRate, Identity, LoginError,
+    Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES, SECRET_BYTES,
+    Secret, SecurityConfig, Share, Store, Traffic, UserError, log_changes, sasl_response,
 };
 
 /// The stream of users and access rules.

@@ -8,7 +8,7 @@ use std::fmt;
 
 use millstream_wire::sasl::{Credential, Hash, Iterations, Key};
 
-use super::decoy::{Decoys, Shape};
+use super::decoy::{Decoys, Shapes};
 use super::principal::Principal;
 
 /// The most users: each takes memory. Kafka has no bound.
@@ -17,8 +17,6 @@ pub const USERS_MAX: usize = 1_000_000;
 pub const ITERATIONS_MIN: Iterations = Iterations(4096);
 /// The most iterations of a password's hash: more would make a login too slow. Kafka's bound.
 pub const ITERATIONS_MAX: Iterations = Iterations(16_384);
-/// The iterations of a password's hash where the user gives none.
-pub const ITERATIONS_DEFAULT: Iterations = ITERATIONS_MIN;
 /// Size of the salt, in bytes, of passwords that this project's tools set.
 pub const SALT_BYTES: usize = 24;
 /// The longest salt, in bytes.
@@ -89,7 +87,7 @@ pub struct Users {
     secret: Secret,
     /// By name; at least one credential each.
     credentials: BTreeMap<String, Credentials>,
-    /// The shapes of all `credentials`.
+    /// The shapes of all users in `credentials`.
     decoys: Decoys,
 }
 
@@ -117,6 +115,10 @@ impl Credentials {
 
     fn iter(&self) -> impl Iterator<Item = &Credential> {
         [&self.sha256, &self.sha512].into_iter().flatten()
+    }
+
+    fn shapes(&self) -> Option<Shapes> {
+        Shapes::of(self.sha256.as_ref(), self.sha512.as_ref())
     }
 }
 
@@ -196,16 +198,20 @@ impl Users {
         known.next().is_some_and(|(_, is_password)| is_password)
     }
 
-    /// Returns a credential like that of an existing user, with a password that no client has.
+    /// Returns a credential like that of an existing user, with a password that no client has. For
+    /// an existing user it has the shape of the user's other credential.
     fn made_up(&self, user: &str, hash: Hash) -> Credential {
-        let code = |purpose: &str| -> Key {
-            let message = [purpose, hash_name(hash), user].join("\0");
-            Hash::Sha512.hmac(&self.secret.0, message.as_bytes())
+        let keyed = |message: &[&str]| -> Key {
+            Hash::Sha512.hmac(&self.secret.0, message.join("\0").as_bytes())
         };
+        let code = |purpose: &str| keyed(&[purpose, hash_name(hash), user]);
+        // The shapes are drawn in any case, so that it takes the same time.
+        let drawn = self.decoys.shapes(&keyed(&["shapes", user]));
+        let known = self.credentials.get(user).and_then(Credentials::shapes);
+        let shape = known.unwrap_or(drawn).shape(hash);
         let size = hash.output_bytes();
         let keys = [code("stored key"), code("server key")];
         let [stored_key, server_key] = keys.each_ref().map(|key| &key.as_bytes()[..size]);
-        let shape = self.decoys.shape(hash, &code("shape"));
         let salt = shape.salt(&code("salt"));
         Credential::from_parts(hash, &salt, shape.iterations(), stored_key, server_key)
             .expect("the keys were cut to the size of the hash")
@@ -225,16 +231,15 @@ impl Users {
             return;
         }
         let credentials = self.credentials.entry(user.to_owned()).or_default();
-        let place = credentials.place(hash);
-        if let Some(old) = place.as_ref() {
-            self.decoys.remove(hash, Shape::of(old));
+        if let Some(old) = credentials.shapes() {
+            self.decoys.remove(old);
         }
-        if let Some(new) = &credential {
-            self.decoys.add(hash, Shape::of(new));
-        }
-        *place = credential;
-        if credentials.iter().next().is_none() {
-            self.credentials.remove(user);
+        *credentials.place(hash) = credential;
+        match credentials.shapes() {
+            Some(new) => self.decoys.add(new),
+            None => {
+                self.credentials.remove(user);
+            }
         }
     }
 }

@@ -8,13 +8,11 @@ use millstream_wire::messages::alter_user_scram_credentials_request::{
 use millstream_wire::messages::{
     AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest,
 };
-use millstream_wire::sasl::{Hash, Iterations, SaltedPassword};
+use millstream_wire::sasl::{Hash, ITERATIONS_DEFAULT, SaltedPassword};
 
 use crate::client::{Client, text};
 use crate::error::ClientError;
 
-/// The number of hash iterations for a new password.
-const ITERATIONS: Iterations = Iterations(8192);
 const SALT_BYTES: usize = 24;
 
 /// A user with its credentials.
@@ -89,11 +87,11 @@ impl Client {
             address: self.config().servers.join(","),
             error: std::sync::Arc::new(error),
         })?;
-        let salted = SaltedPassword::new(hash, password, &salt, ITERATIONS);
+        let salted = SaltedPassword::new(hash, password, &salt, ITERATIONS_DEFAULT);
         let upsertion = ScramCredentialUpsertion::default()
             .with_name(text(user))
             .with_mechanism(mechanism(hash))
-            .with_iterations(i32::try_from(ITERATIONS.0).unwrap_or(i32::MAX))
+            .with_iterations(i32::try_from(ITERATIONS_DEFAULT.0).unwrap_or(i32::MAX))
             .with_salt(salt.into())
             .with_salted_password(Bytes::copy_from_slice(salted.as_bytes()));
         let request = AlterUserScramCredentialsRequest::default().with_upsertions(vec![upsertion]);

@@ -27,6 +27,10 @@ impl fmt::Display for Iterations {
     }
 }
 
+/// The iterations for a password that this project's tools set. All tools use the same count, so
+/// that it does not tell which tool created a user.
+pub const ITERATIONS_DEFAULT: Iterations = Iterations(8192);
+
 /// A result of the hash. It is never printed, and comparing keys takes the same time wherever they
 /// differ.
 #[derive(Clone)]

@@ -49,7 +49,7 @@ use std::str::FromStr;
 
 pub use self::bearer::BearerMessage;
 pub use self::client::{Client, ClientError, Progress};
-pub use self::hash::{Credential, Hash, Iterations, Key, SaltedPassword};
+pub use self::hash::{Credential, Hash, ITERATIONS_DEFAULT, Iterations, Key, SaltedPassword};
 pub use self::plain::PlainMessage;
 pub use self::scram::{
     ClientFinal, ClientFirst, NONCE_BYTES, Nonce, ScramExchange, ServerFinal, ServerFirst,

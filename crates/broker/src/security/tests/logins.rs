@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use millstream_wire::messages::{SaslAuthenticateRequest, SaslHandshakeRequest};
 use millstream_wire::sasl::{
-    Client, ClientError, ClientFinal, ClientFirst, Credential, Mechanism, NONCE_BYTES, Nonce,
-    Progress, SaltedPassword, ScramExchange, ServerFirst,
+    Client, ClientError, ClientFinal, ClientFirst, Credential, ITERATIONS_DEFAULT, Mechanism,
+    NONCE_BYTES, Nonce, Progress, SaltedPassword, ScramExchange, ServerFirst,
 };
 use millstream_wire::{ApiKey, ResponseError, StrBytes};
 use proptest::prelude::*;
@@ -131,10 +131,15 @@ fn plain_checks_the_password_with_the_stronger_hash() {
     assert!(store.users().is_empty());
 }
 
-/// Returns the server's first answer.
+/// Returns the server's first answer with SHA-256.
 fn challenge(users: &Users, user: &str) -> String {
-    let mut login = begun(SHA_256);
-    let (_, bytes) = Client::start(SHA_256, user, "any", &nonce(1)).unwrap();
+    challenge_with(SHA_256, users, user)
+}
+
+/// Returns the server's first answer.
+fn challenge_with(mechanism: Mechanism, users: &Users, user: &str) -> String {
+    let mut login = begun(mechanism);
+    let (_, bytes) = Client::start(mechanism, user, "any", &nonce(1)).unwrap();
     let answer = send(&mut login, users, bytes).unwrap();
     String::from_utf8(answer.to_vec()).unwrap()
 }
@@ -244,6 +249,46 @@ fn salts_and_iterations_of_unknown_users_are_distributed_like_those_of_known_one
         }
     }
     assert!(changed < 25, "{changed} of 500");
+}
+
+/// A client compares the answers of both hashes.
+#[test]
+fn both_hashes_of_an_unknown_user_look_like_those_of_a_known_user() {
+    let mut store = empty();
+    let (old, new) = (Iterations(4096), ITERATIONS_DEFAULT);
+    let known = [
+        ("old", Some(old), Some(old)),
+        ("new", Some(new), Some(new)),
+        ("mixed", Some(old), Some(new)),
+        ("strong", None, Some(old)),
+        ("weak", Some(Iterations(5000)), None),
+    ];
+    for (name, sha256, sha512) in known {
+        for (hash, iterations) in [(Hash::Sha256, sha256), (Hash::Sha512, sha512)] {
+            let Some(iterations) = iterations else {
+                continue;
+            };
+            let record = store.user_record(name, "secret", hash, iterations, &[1; SALT_BYTES]);
+            store.apply(record.unwrap()).unwrap();
+        }
+    }
+    let both = |name: &str| {
+        let both = [SHA_256, SHA_512].map(|hash| challenge_with(hash, store.users(), name));
+        both.map(|challenge| visible(&challenge))
+    };
+    let of_known: BTreeSet<_> = known.iter().map(|(name, ..)| both(name)).collect();
+    assert_eq!(of_known.len(), 4, "strong looks like old: {of_known:?}");
+    let of_unknown: BTreeSet<_> = (0..300).map(|n| both(&format!("unknown {n}"))).collect();
+    assert_eq!(of_unknown, of_known);
+}
+
+#[test]
+fn unknown_users_answer_like_those_that_the_tools_create_where_there_are_no_users() {
+    for mechanism in [SHA_256, SHA_512] {
+        let (iterations, salt_bytes, _) =
+            visible(&challenge_with(mechanism, empty().users(), "alice"));
+        assert_eq!((iterations, salt_bytes), (ITERATIONS_DEFAULT.0, SALT_BYTES));
+    }
 }
 
 #[test]
