@@ -300,6 +300,12 @@ def test_share_groups(tools):
     tools.run(groups, "--delete-offsets", "--group", "u", "--topic", "t", says=["Successful"])
     tools.run(groups, "--delete", "--group", "u", says=["successful"])
     assert tools.run(groups, "--list").split() == ["s"]
+    # The group does not exist yet.
+    tools.run(groups, "--group", "w", *reset)
+    row = ["w", "t", "0", "0"]
+    said = tools.run(groups, "--describe", "--group", "w")
+    assert any(line.split()[: len(row)] == row for line in said.splitlines()), said
+    tools.run(groups, "--delete", "--group", "w", says=["successful"])
 
     read = ["--topic", "t", "--group", "v", "--num-records", 10, "--timeout", 20_000]
     tools.run("kafka-share-consumer-perf-test", *read, says=["nMsg.sec"])

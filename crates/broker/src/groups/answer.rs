@@ -47,6 +47,8 @@ pub enum Answer {
     DescribeConsumerGroups(Vec<DescribedConsumerGroup>),
     /// The member's epoch, and which partitions it is to read.
     ShareHeartbeat(Result<ShareBeat, HeartbeatRefused>),
+    /// Whether there is a share group without members now.
+    CreateShareGroup(Result<(), GroupError>),
     /// For each group, in the order of the request.
     DescribeShareGroups(Vec<DescribedShareGroup>),
     /// The member's epoch, its tasks, and the faults that stop the group.

@@ -120,6 +120,7 @@ impl Coordinator {
                 groups.describe_consumer_groups(turn, id, names);
             }
             Request::ShareHeartbeat(beat) => groups.share_heartbeat(turn, id, beat),
+            Request::CreateShareGroup(name) => groups.create_share_group(turn, id, &name),
             Request::DescribeShareGroups(names) => groups.describe_share_groups(turn, id, names),
             Request::StreamsHeartbeat(beat) => groups.streams_heartbeat(turn, id, beat),
             Request::DescribeStreamsGroups(names) => {

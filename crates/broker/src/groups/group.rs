@@ -376,6 +376,28 @@ impl Groups {
         }
     }
 
+    /// Creates a share group without members. One that exists already stays as it is.
+    pub fn create_share_group(&mut self, turn: &mut Turn, request: RequestId, name: &GroupName) {
+        let created = self.try_create_share_group(turn, name);
+        turn.answer(request, Answer::CreateShareGroup(created));
+        self.forget_if_unused(name);
+    }
+
+    fn try_create_share_group(
+        &mut self,
+        turn: &mut Turn,
+        name: &GroupName,
+    ) -> Result<(), GroupError> {
+        check_group_name(name)?;
+        let group = self.get_or_create(name, turn)?.share(name);
+        let group = group.ok_or(GroupError::GroupIdNotFound)?;
+        if !group.is_empty() {
+            return Err(GroupError::NonEmptyGroup);
+        }
+        group.create(turn);
+        Ok(())
+    }
+
     pub fn streams_heartbeat(
         &mut self,
         turn: &mut Turn,

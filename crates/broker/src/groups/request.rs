@@ -47,6 +47,8 @@ pub enum Request {
     DescribeConsumerGroups(Vec<GroupName>),
     /// Become a member of a share group, stay one, or leave.
     ShareHeartbeat(ShareHeartbeat),
+    /// Create a share group without members, if there is no group of this name.
+    CreateShareGroup(GroupName),
     /// Describe share groups.
     DescribeShareGroups(Vec<GroupName>),
     /// Become a member of a group of Kafka Streams, stay one, or leave.

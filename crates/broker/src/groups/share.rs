@@ -29,7 +29,7 @@ pub(super) const ASSIGNOR: &str = "simple";
 #[derive(Debug)]
 pub(super) struct ShareGroup {
     name: GroupName,
-    /// Grows with every new assignment; 0 before the first.
+    /// Grows with every new assignment; 0 while the group is not stored.
     epoch: Epoch,
     /// Members or topics have changed since the assignment was made.
     is_stale: bool,
@@ -98,7 +98,7 @@ impl ShareGroup {
         self.members.contains_key(member)
     }
 
-    /// Whether nothing of it is stored: its epoch is, from the first member on.
+    /// Whether nothing of it is stored: its epoch is, from its creation or the first member on.
     pub fn is_unused(&self) -> bool {
         self.epoch == Epoch(0)
     }
@@ -111,6 +111,14 @@ impl ShareGroup {
     /// Notes that a topic was created, changed or deleted: the next heartbeat makes a new assignment.
     pub fn topic_changed(&mut self, topic: &TopicName) {
         self.is_stale |= self.subscribes_to(topic);
+    }
+
+    /// Stores the group, so that it stays although no member has joined yet.
+    pub fn create(&mut self, turn: &mut Turn) {
+        if self.is_unused() {
+            self.epoch = Epoch(1);
+            self.store_group(turn);
+        }
     }
 
     /// Handles the heartbeat of a member that joins or stays.

@@ -47,11 +47,31 @@ fn described(world: &mut World) -> DescribedShareGroup {
     }
 }
 
+fn create(world: &mut World) -> Result<(), GroupError> {
+    match world.ask(Request::CreateShareGroup(GROUP.into())) {
+        Answer::CreateShareGroup(result) => result,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The partitions of a heartbeat's assignment.
 fn partitions(beat: &ShareBeat) -> Vec<i32> {
     let assignment = beat.assignment.as_ref().expect("an assignment");
     let partitions = assignment.iter().flat_map(|(_, partitions)| partitions);
     partitions.map(|partition| partition.0).collect()
+}
+
+#[test]
+fn a_created_group_has_no_members_until_one_joins() {
+    let mut world = world();
+    assert_eq!(create(&mut world), Ok(()));
+    let created = described(&mut world);
+    assert_eq!((created.error, created.state), (None, GroupState::Empty));
+    assert_eq!(create(&mut world), Ok(()));
+    assert_eq!(described(&mut world), created);
+    let joined = beat(&mut world, joining("a")).unwrap();
+    assert_eq!(partitions(&joined), [0, 1, 2]);
+    assert_eq!(create(&mut world), Err(GroupError::NonEmptyGroup));
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn coordinate_all<R: Handle>(
 }
 
 /// Returns the error for a request that the coordinator could not answer. Clients look the coordinator up again, and retry.
-fn unavailable(service: &GroupService) -> ResponseError {
+pub fn unavailable(service: &GroupService) -> ResponseError {
     match service.is_damaged() {
         true => ResponseError::CoordinatorNotAvailable,
         false => ResponseError::NotCoordinator,

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use millstream_base::Offset;
+use millstream_log::Stream;
+use millstream_wire::messages::alter_share_group_offsets_request::AlterShareGroupOffsetsRequestTopic;
 use millstream_wire::messages::alter_share_group_offsets_response::{
     AlterShareGroupOffsetsResponse, AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
@@ -24,10 +26,11 @@ use millstream_wire::{
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
-use crate::groups::{GroupName, Partition, TopicId};
+use crate::groups::{Answer, GroupName, Partition, Request, TopicId};
 use crate::partitions::lane_of;
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, nested};
+use crate::requests::groups::unavailable;
 use crate::requests::handle::{Handle, Refusal, each, errors, refuse_with_message};
 use crate::requests::rights::{Check, Checked, GROUP_DENIED, items, may_group, need_group};
 use crate::requests::topics::{Named, topic_name};
@@ -68,7 +71,7 @@ impl Handle for DescribeShareGroupOffsetsRequest {
     }
 }
 
-/// Moves the start offsets of a share group without members.
+/// Moves the start offsets of a share group without members, and creates the group if there is none.
 impl Handle for AlterShareGroupOffsetsRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
 
@@ -156,7 +159,14 @@ fn describe_offsets(
     .into()
 }
 
-/// Moves a group without members to other offsets.
+/// A topic of a request, and its stream if the client may read it.
+type Altered = (
+    AlterShareGroupOffsetsRequestTopic,
+    Result<Stream, ResponseError>,
+);
+
+/// Moves a group without members to other offsets. A group that does not exist is created, unless the request names no topic
+/// that the client can read.
 fn alter_offsets(
     broker: &Arc<Broker>,
     client: &mut Client,
@@ -164,15 +174,66 @@ fn alter_offsets(
 ) -> Reply {
     let service = Arc::clone(broker.shares());
     let group = GroupName::from(&**request.group_id);
-    if let Err(error) = service.check_empty(&group) {
-        return AlterShareGroupOffsetsResponse::default()
-            .with_error_code(error.code())
-            .with_error_message(words(error))
-            .into();
-    }
-    let mut durable = None;
     let topics = request.topics.into_iter().map(|topic| {
         let stream = Named::Name(&topic.topic_name).permitted(client, Operation::Read);
+        (topic, stream)
+    });
+    let topics: Vec<Altered> = topics.collect();
+    let is_readable = topics.iter().any(|(_, stream)| stream.is_ok());
+    match service.check_empty(&group) {
+        Err(ResponseError::GroupIdNotFound) if is_readable => {
+            let asked = Request::CreateShareGroup(group.clone());
+            let created = service.groups().ask(asked);
+            Reply::Alone(Box::pin(async move {
+                match created.await {
+                    Ok(Answer::CreateShareGroup(Ok(()))) => {
+                        let (response, durable) = alter_topics(&service, &group, topics);
+                        altered(&service, response, durable).await.into()
+                    }
+                    Ok(Answer::CreateShareGroup(Err(error))) => {
+                        let message = StrBytes::from_string(error.to_string());
+                        let response = AlterShareGroupOffsetsResponse::default();
+                        let response = response.with_error_code(error.code());
+                        response.with_error_message(Some(message)).into()
+                    }
+                    _ => not_altered(unavailable(service.groups())).into(),
+                }
+            }))
+        }
+        Ok(()) | Err(ResponseError::GroupIdNotFound) => {
+            let (response, durable) = alter_topics(&service, &group, topics);
+            Reply::later(async move { altered(&service, response, durable).await })
+        }
+        Err(error) => not_altered(error).into(),
+    }
+}
+
+fn not_altered(error: ResponseError) -> AlterShareGroupOffsetsResponse {
+    AlterShareGroupOffsetsResponse::default()
+        .with_error_code(error.code())
+        .with_error_message(words(error))
+}
+
+/// Returns the answer when the ledger is durable up to the offset.
+async fn altered(
+    service: &ShareService,
+    response: AlterShareGroupOffsetsResponse,
+    durable: Option<Offset>,
+) -> AlterShareGroupOffsetsResponse {
+    match service.durable(durable).await {
+        Ok(()) => response,
+        Err(error) => not_altered(error),
+    }
+}
+
+/// Moves a group to other offsets; returns the answer, and the offset up to which the ledger has to be durable before it.
+fn alter_topics(
+    service: &ShareService,
+    group: &GroupName,
+    topics: Vec<Altered>,
+) -> (AlterShareGroupOffsetsResponse, Option<Offset>) {
+    let mut durable = None;
+    let topics = topics.into_iter().map(|(topic, stream)| {
         let partitions = topic.partitions.into_iter().map(|partition| {
             let altered = stream.clone().and_then(|stream| {
                 let lane = lane_of(&stream, partition.partition_index);
@@ -191,7 +252,7 @@ fn alter_offsets(
             match altered {
                 Ok(appended) => {
                     durable = durable.max(Some(appended));
-                    response
+                    response.with_error_message(None)
                 }
                 Err(error) => response
                     .with_error_code(error.code())
@@ -205,15 +266,9 @@ fn alter_offsets(
             .with_topic_id(id)
             .with_partitions(partitions)
     });
-    let response = AlterShareGroupOffsetsResponse::default().with_responses(topics.collect());
-    Reply::later(async move {
-        match service.durable(durable).await {
-            Ok(()) => response,
-            Err(error) => AlterShareGroupOffsetsResponse::default()
-                .with_error_code(error.code())
-                .with_error_message(words(error)),
-        }
-    })
+    let topics = topics.collect();
+    let response = AlterShareGroupOffsetsResponse::default().with_responses(topics);
+    (response, durable)
 }
 
 /// Deletes the positions of a group without members in some topics.
@@ -335,7 +390,7 @@ fn describe_all(
 }
 
 fn described(
-    stream: &Result<millstream_log::Stream, ResponseError>,
+    stream: &Result<Stream, ResponseError>,
     name: TopicName,
     partitions: Vec<SharePartitionOffsets>,
 ) -> ShareTopicOffsets {

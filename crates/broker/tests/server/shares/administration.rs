@@ -100,6 +100,43 @@ fn offsets_of_share_groups_are_described_altered_and_deleted() {
 }
 
 #[test]
+fn altered_offsets_create_the_share_group() {
+    let (node, mut client) = with_topic(1);
+    client.produce("t", 0, &["a", "b", "c"]);
+    let alter = |client: &mut Connection, topic: &str| {
+        let partition = AlterShareGroupOffsetsRequestPartition::default().with_start_offset(1);
+        let topic = AlterShareGroupOffsetsRequestTopic::default()
+            .with_topic_name(topic_name(topic))
+            .with_partitions(vec![partition]);
+        let request = AlterShareGroupOffsetsRequest::default()
+            .with_group_id(group_id("g"))
+            .with_topics(vec![topic]);
+        let response = ask!(client, AlterShareGroupOffsets, 0, request);
+        let of_partition = response.responses[0].partitions[0].error_code;
+        (response.error_code, of_partition)
+    };
+    let states = |client: &mut Connection| {
+        let request = ShareGroupDescribeRequest::default().with_group_ids(vec![group_id("g")]);
+        let group = ask!(client, ShareGroupDescribe, 1, request)
+            .groups
+            .remove(0);
+        (group.error_code, group.group_state.to_string())
+    };
+    let unknown = ResponseError::UnknownTopicOrPartition.code();
+    assert_eq!(alter(&mut client, "none"), (0, unknown));
+    let not_found = ResponseError::GroupIdNotFound.code();
+    assert_eq!(states(&mut client).0, not_found, "no offset was altered");
+    assert_eq!(alter(&mut client, "t"), (0, 0));
+    assert_eq!(states(&mut client), (0, "Empty".to_owned()));
+    let node = node.restart();
+    let mut client = node.connect();
+    assert_eq!(states(&mut client), (0, "Empty".to_owned()));
+    assert_eq!(start_offset(&mut client), 1);
+    let mut member = Member::join(&node, "a");
+    assert_eq!(member.fetch(), [(1, 1), (2, 1)]);
+}
+
+#[test]
 fn a_deleted_share_group_begins_anew_under_its_name() {
     let (node, mut client) = with_topic(1);
     client.produce("t", 0, &["a", "b"]);
