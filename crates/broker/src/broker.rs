@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use millstream_base::{Clock, Random};
 use millstream_log::{Log, LogError, Stream};
+use millstream_wire::Uuid;
 use millstream_wire::messages::BrokerId;
 
 use crate::answer_memory::AnswerMemory;
@@ -13,7 +14,7 @@ use crate::config::BrokerConfig;
 use crate::configs::{ConfigStore, LogLevels};
 use crate::counters::Counters;
 use crate::fetch::{OldData, Sessions};
-use crate::groups::service::{GroupService, LEDGER};
+use crate::groups::service::{GroupService, LEDGER, OFFSETS};
 use crate::key_reads::KeyReads;
 use crate::key_transactions::KeyTransactions;
 use crate::memory::Memory;
@@ -24,12 +25,8 @@ use crate::security::service::{SecurityError, SecurityService};
 use crate::shares::service::ShareService;
 use crate::telemetry::Subscriptions;
 use crate::transactions::service::TransactionService;
-use crate::user_streams::stream_of_users;
+use crate::user_streams::{not_internal, stream_of_users};
 use crate::{configs, groups, native};
-
-/// The topic that Kafka keeps committed offsets in, and that tools look for. Here it is always
-/// empty: the stream of the groups holds the offsets.
-pub const OFFSETS: &str = "__consumer_offsets";
 
 /// The threads that look up keys.
 const KEY_READS_MAX: usize = 32;
@@ -200,6 +197,15 @@ impl Broker {
         match name == OFFSETS && self.shows_offsets() {
             true => self.log.stream(name),
             false => stream_of_users(&self.log, name),
+        }
+    }
+
+    /// Returns the stream that clients see under this id. See [`shown_stream`](Self::shown_stream).
+    pub(crate) fn shown_stream_by_uuid(&self, uuid: Uuid) -> Result<Stream, LogError> {
+        let stream = self.log.stream_by_uuid(uuid)?;
+        match stream.name() == OFFSETS && self.shows_offsets() {
+            true => Ok(stream),
+            false => not_internal(stream),
         }
     }
 

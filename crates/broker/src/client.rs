@@ -270,14 +270,14 @@ impl Client {
         Ok(stream)
     }
 
-    /// Returns the stream of this id.
+    /// Returns the stream of this id, including those that clients can only read.
     pub fn stream_by_uuid(&mut self, uuid: Uuid) -> Result<Stream, LogError> {
         if let Some(stream) = self.streams_by_uuid.get(&uuid)
             && !stream.is_deleted()
         {
             return Ok(stream.clone());
         }
-        let stream = not_internal(self.broker.log().stream_by_uuid(uuid)?)?;
+        let stream = self.broker.shown_stream_by_uuid(uuid)?;
         self.keep(stream.clone());
         Ok(stream)
     }

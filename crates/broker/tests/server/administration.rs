@@ -1,6 +1,8 @@
 //! Requests of administrators, as one broker answers them: elections, reassignments, folders,
 //! quorum, features, and Kafka's internal topics.
 
+use std::collections::BTreeSet;
+
 use millstream_wire::messages::alter_partition_reassignments_request::{
     ReassignablePartition, ReassignableTopic,
 };
@@ -21,10 +23,10 @@ use millstream_wire::messages::offset_commit_request::{
 };
 use millstream_wire::messages::update_features_request::FeatureUpdateKey;
 use millstream_wire::messages::{
-    AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest, BrokerId, CreateTopicsRequest,
-    DeleteRecordsRequest, DeleteTopicsRequest, DescribeQuorumRequest,
-    DescribeTopicPartitionsRequest, ElectLeadersRequest, GroupId, ListOffsetsRequest,
-    ListPartitionReassignmentsRequest, MetadataRequest, OffsetCommitRequest,
+    AlterPartitionReassignmentsRequest, AlterReplicaLogDirsRequest, BrokerId,
+    ConsumerGroupHeartbeatRequest, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
+    DescribeQuorumRequest, DescribeTopicPartitionsRequest, ElectLeadersRequest, GroupId,
+    ListOffsetsRequest, ListPartitionReassignmentsRequest, MetadataRequest, OffsetCommitRequest,
     UnregisterBrokerRequest, UpdateFeaturesRequest,
 };
 use millstream_wire::{ApiKey, MetadataTopic, ResponseError, Uuid};
@@ -182,6 +184,30 @@ fn the_only_broker_cannot_be_unregistered() {
 }
 
 #[test]
+fn a_regular_expression_of_a_group_matches_the_topic_of_committed_offsets() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    let id = |name| node.log().stream(name).unwrap().uuid();
+    for (regex, expected) in [
+        (".*", BTreeSet::from([id("t"), id(OFFSETS)])),
+        ("t", BTreeSet::from([id("t")])),
+    ] {
+        let request = ConsumerGroupHeartbeatRequest::default()
+            .with_group_id(GroupId(text(regex)))
+            .with_member_id(text("m"))
+            .with_rebalance_timeout_ms(60_000)
+            .with_subscribed_topic_regex(Some(text(regex)))
+            .with_topic_partitions(Some(Vec::new()));
+        let joined = ask!(client, ConsumerGroupHeartbeat, 1, request);
+        assert_eq!(joined.error_code, 0, "{joined:?}");
+        let assigned = joined.assignment.unwrap().topic_partitions;
+        let assigned: BTreeSet<Uuid> = assigned.iter().map(|topic| topic.topic_id).collect();
+        assert_eq!(assigned, expected, "{regex}");
+    }
+}
+
+#[test]
 fn features_cannot_change_their_levels() {
     let node = Node::start();
     let mut client = node.connect();
@@ -302,7 +328,15 @@ fn the_topic_of_committed_offsets_appears_with_the_first_group_and_is_read_only(
     let shown = metadata(&mut client, Some(&[OFFSETS]));
     let shown = &shown[0];
     assert_eq!((shown.error_code, shown.is_internal), (0, true));
-    assert_eq!((shown.partitions.len(), shown.topic_id), (1, Uuid::nil()));
+    let id = node.log().stream(OFFSETS).unwrap().uuid();
+    assert_eq!((shown.partitions.len(), shown.topic_id), (1, id));
+    let by_id = MetadataRequestTopic::default()
+        .with_name(None)
+        .with_topic_id(id);
+    let request = MetadataRequest::default().with_topics(Some(vec![by_id]));
+    let found = &ask!(client, Metadata, 12, request).topics[0];
+    assert_eq!(found.error_code, 0);
+    assert_eq!(found.name, Some(topic_name(OFFSETS)));
     let all = metadata(&mut client, None);
     assert_eq!(all.len(), 2);
     assert!(all.iter().any(|topic| topic.is_internal));

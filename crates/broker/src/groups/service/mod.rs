@@ -27,6 +27,10 @@ use crate::security::service::SecurityService;
 /// The stream that holds the groups.
 pub const LEDGER: &str = "__groups";
 
+/// The topic that Kafka keeps committed offsets in, and that tools look for. Here it is always
+/// empty: [`LEDGER`] holds the offsets.
+pub const OFFSETS: &str = "__consumer_offsets";
+
 /// The interval between searches for changed topics, for groups that the coordinator assigns to.
 const TOPICS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -283,7 +287,9 @@ impl GroupService {
             return;
         }
         at_work.topics_known_at = Some(now.elapsed);
-        let names = self.log.stream_names();
+        let mut names = self.log.stream_names();
+        // Clients see it as soon as there is a group, and regular expressions match it, as in Kafka.
+        names.push(OFFSETS.to_owned());
         let streams = names.iter().filter_map(|name| self.log.stream(name).ok());
         let mut gone = std::mem::take(&mut at_work.topics);
         for stream in streams {

@@ -16,9 +16,10 @@ use millstream_wire::{
 
 use super::{Named, topic_name};
 use crate::access::Access;
-use crate::broker::{Broker, OFFSETS};
+use crate::broker::Broker;
 use crate::client::Client;
 use crate::error::response_error;
+use crate::groups::service::OFFSETS;
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, TOPIC_BYTES};
 use crate::requests::handle::{Edit, Handle, Refusal, each, errors};
@@ -295,19 +296,10 @@ fn describe_topic(broker: &Broker, stream: &Stream) -> MetadataTopic {
         });
     MetadataTopic {
         name: Some(topic_name(stream.name())),
-        topic_id: shown_id(stream),
+        topic_id: stream.uuid(),
         is_internal: stream.is_internal(),
         partitions: partitions.collect(),
         ..MetadataTopic::default()
-    }
-}
-
-/// Returns the id that clients see. A stream that they can only read has none, since the lookup by
-/// id finds streams of users alone.
-fn shown_id(stream: &Stream) -> Uuid {
-    match stream.is_internal() {
-        true => Uuid::nil(),
-        false => stream.uuid(),
     }
 }
 
@@ -384,7 +376,7 @@ fn describe(
                 .with_last_known_elr(Some(Vec::new()))
         });
         let described = described
-            .with_topic_id(shown_id(&stream))
+            .with_topic_id(stream.uuid())
             .with_is_internal(stream.is_internal());
         topics.push(described.with_partitions(partitions.collect()));
         room -= end.saturating_sub(first);
