@@ -13,7 +13,7 @@ use millstream_wire::messages::{ApiVersionsRequest, DescribeQuorumRequest, Updat
 use millstream_wire::{ResponseError, SUPPORTED, StrBytes, api_versions};
 
 use super::bounds::{Bound, BoundContext, nested};
-use super::handle::{Handle, Refusal, errors, refuse_with_code, refuse_with_message};
+use super::handle::{Handle, Refusal, each, errors, refuse_with_code, refuse_with_message};
 use super::rights::{Check, Checked, need_cluster};
 use crate::broker::Broker;
 use crate::client::Client;
@@ -35,9 +35,8 @@ const NODES_FROM: i16 = 2;
 /// The first version of DescribeQuorum with an error message.
 const QUORUM_MESSAGE_FROM: i16 = 2;
 
-/// From this version of UpdateFeatures on all features are changed or none, and one error gives the
-/// reason.
-const ALL_OR_NONE_FROM: i16 = 2;
+/// From this version of UpdateFeatures on the answer does not list the features.
+const NO_RESULTS_FROM: i16 = 2;
 
 /// Lists the requests with their versions, and the features.
 impl Handle for ApiVersionsRequest {
@@ -166,40 +165,33 @@ fn metadata(broker: &Broker) -> PartitionData {
         .with_current_voters(vec![voter])
 }
 
-/// Changes no feature: each has only one level.
+/// Changes no feature: each has only one level. As in Kafka, one refused feature refuses them all, at
+/// every version, and the error is that of the whole answer.
 fn update(version: i16, request: UpdateFeaturesRequest) -> Reply {
     let features = api_versions().finalized_features;
-    let mut refused = None;
-    let results = request.feature_updates.iter().map(|update| {
+    let refused = request.feature_updates.iter().find_map(|update| {
         let known = features.iter().find(|known| known.name == update.feature);
-        let why = match known {
+        match known {
             Some(known) if known.max_version_level == update.max_version_level => None,
             Some(known) => Some(format!(
                 "feature {} has level {} only, and not {}",
                 known.name, known.max_version_level, update.max_version_level
             )),
             None => Some(format!("this server has no feature {}", update.feature)),
-        };
-        let result = UpdatableFeatureResult::default().with_feature(update.feature.clone());
-        match why {
-            None => result,
-            Some(why) => {
-                refused.get_or_insert_with(|| why.clone());
-                result
-                    .with_error_code(ResponseError::InvalidUpdateVersion.code())
-                    .with_error_message(Some(StrBytes::from_string(why)))
-            }
         }
     });
-    let results: Vec<UpdatableFeatureResult> = results.collect();
-    match refused {
-        Some(why) if version >= ALL_OR_NONE_FROM => {
-            let error = ResponseError::InvalidUpdateVersion;
-            request.refused_since(version, error, &why).into()
-        }
-        _ if version >= ALL_OR_NONE_FROM => UpdateFeaturesResponse::default().into(),
-        _ => UpdateFeaturesResponse::default()
-            .with_results(results)
-            .into(),
+    if let Some(why) = refused {
+        let error = ResponseError::InvalidUpdateVersion;
+        return request.refused_since(version, error, &why).into();
     }
+    let response = UpdateFeaturesResponse::default().with_error_message(None);
+    if version >= NO_RESULTS_FROM {
+        return response.into();
+    }
+    let results = each(&request.feature_updates, |update| {
+        UpdatableFeatureResult::default()
+            .with_feature(update.feature.clone())
+            .with_error_message(None)
+    });
+    response.with_results(results).into()
 }
