@@ -19,7 +19,7 @@ use super::room::{PRESSED_LOOK_EVERY, Room, patience};
 use super::{Connection, End};
 use crate::answer_memory::{AnswerRooms, Part, SMALL_BYTES_MAX};
 use crate::reply::Reply;
-use crate::requests::{has_error, tell_throttle};
+use crate::requests::{clear_messages, has_error, tell_throttle};
 use crate::security::Traffic;
 
 /// Answers that are ready at the same time are written together, up to about this many bytes.
@@ -72,6 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             }
             match next {
                 Reply::Now(mut response) => {
+                    clear_messages(&mut response);
                     let mut pieces = encode(&pending, &response)?;
                     let (sent, bytes) = (Traffic::Consumed, pieces.remaining());
                     let wait = self.throttle(&pending.header, sent, bytes);

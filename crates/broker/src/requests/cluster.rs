@@ -18,7 +18,7 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes};
 
 use super::bounds::{Bound, BoundContext};
-use super::handle::{Edit, Handle, Refusal, each, errors, refuse_with_message};
+use super::handle::{Edit, Handle, Refusal, each, errors, messages, refuse_with_message};
 use super::rights::{
     Check, Checked, need_cluster, need_group, need_transaction, permitted_on_cluster, take,
 };
@@ -62,6 +62,7 @@ impl Handle for DescribeClusterRequest {
 
     refuse_with_message!();
     errors!(error_code);
+    messages!(error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.plain()
@@ -129,6 +130,7 @@ impl Handle for FindCoordinatorRequest {
     }
 
     errors!(error_code, coordinators.error_code);
+    messages!(error_message, coordinators.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(self.coordinator_keys.len())
@@ -149,6 +151,7 @@ impl Handle for UnregisterBrokerRequest {
 
     refuse_with_message!();
     errors!(error_code);
+    messages!(error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.plain()

@@ -13,7 +13,9 @@ use millstream_wire::messages::{ApiVersionsRequest, DescribeQuorumRequest, Updat
 use millstream_wire::{ResponseError, SUPPORTED, StrBytes, api_versions};
 
 use super::bounds::{Bound, BoundContext, nested};
-use super::handle::{Handle, Refusal, each, errors, refuse_with_code, refuse_with_message};
+use super::handle::{
+    Handle, Refusal, each, errors, messages, refuse_with_code, refuse_with_message,
+};
 use super::rights::{Check, Checked, need_cluster};
 use crate::broker::Broker;
 use crate::client::Client;
@@ -71,6 +73,7 @@ impl Handle for DescribeQuorumRequest {
     }
 
     errors!(error_code, topics.partitions.error_code);
+    messages!(error_message, topics.partitions.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(nested(&self.topics, |topic| topic.partitions.len()))
@@ -91,6 +94,7 @@ impl Handle for UpdateFeaturesRequest {
 
     refuse_with_message!();
     errors!(error_code, results.error_code);
+    messages!(error_message, results.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(self.feature_updates.len())
@@ -184,14 +188,12 @@ fn update(version: i16, request: UpdateFeaturesRequest) -> Reply {
         let error = ResponseError::InvalidUpdateVersion;
         return request.refused_since(version, error, &why).into();
     }
-    let response = UpdateFeaturesResponse::default().with_error_message(None);
+    let response = UpdateFeaturesResponse::default();
     if version >= NO_RESULTS_FROM {
         return response.into();
     }
     let results = each(&request.feature_updates, |update| {
-        UpdatableFeatureResult::default()
-            .with_feature(update.feature.clone())
-            .with_error_message(None)
+        UpdatableFeatureResult::default().with_feature(update.feature.clone())
     });
     response.with_results(results).into()
 }

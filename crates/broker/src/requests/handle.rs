@@ -66,6 +66,10 @@ pub trait Handle: Question + Send + 'static {
     /// Returns whether an answer reports an error, for the whole request or for a part of it.
     fn has_error(answer: &Self::Answer) -> bool;
 
+    /// Makes empty error messages in an answer null. Kafka's answers have no message without an error, while many of the
+    /// generated answers begin with an empty one.
+    fn clear_messages(_answer: &mut Self::Answer) {}
+
     /// Returns the bound of the answer.
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound;
 
@@ -168,6 +172,29 @@ macro_rules! any_error {
     };
 }
 
+/// Declares the error messages of an answer: each is a field, as with [`errors`].
+macro_rules! messages {
+    ($($($path:ident).+),+) => {
+        fn clear_messages(answer: &mut Self::Answer) {
+            $($crate::requests::handle::clear_message!(answer, $($path).+);)+
+        }
+    };
+}
+
+/// Makes a message null if it is empty, in each part of a list.
+macro_rules! clear_message {
+    ($whole:expr, $message:ident) => {
+        if $whole.$message.as_deref() == Some("") {
+            $whole.$message = None;
+        }
+    };
+    ($whole:expr, $parts:ident.$($rest:ident).+) => {
+        for part in &mut $whole.$parts {
+            $crate::requests::handle::clear_message!(part, $($rest).+);
+        }
+    };
+}
+
 /// Declares the place in the answer that says for how many milliseconds the client is held.
 macro_rules! tell_throttle {
     () => {
@@ -178,4 +205,7 @@ macro_rules! tell_throttle {
     };
 }
 
-pub(super) use {any_error, errors, refuse_with_code, refuse_with_message, tell_throttle};
+pub(super) use {
+    any_error, clear_message, errors, messages, refuse_with_code, refuse_with_message,
+    tell_throttle,
+};

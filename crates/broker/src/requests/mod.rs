@@ -84,6 +84,13 @@ macro_rules! table {
             }
         }
 
+        /// Makes empty error messages in an answer null.
+        pub fn clear_messages(response: &mut Response) {
+            match response {
+                $(Response::$name(answer) => <$request>::clear_messages(answer),)*
+            }
+        }
+
         /// Writes into the answer for how long the client is held; returns `false` where the answer has no place for it.
         pub fn tell_throttle(response: &mut Response, wait: Duration) -> bool {
             let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);

@@ -16,7 +16,7 @@ use millstream_wire::{ResponseError, StrBytes};
 use tokio::time::{Instant, timeout_at};
 
 use super::bounds::{Bound, BoundContext, ECHOES, ELEMENT_BYTES};
-use super::handle::{Handle, Refusal, each, errors, tell_throttle};
+use super::handle::{Handle, Refusal, each, errors, messages, tell_throttle};
 use super::rights::{Check, Checked, TOPIC_DENIED, UNKNOWN_ID, items, need_transaction};
 use super::topics::{Named, knows, may_named, not_read_only};
 use crate::broker::Broker;
@@ -87,6 +87,13 @@ impl Handle for ProduceRequest {
     }
 
     errors!(responses.partition_responses.error_code);
+    messages!(
+        responses.partition_responses.error_message,
+        responses
+            .partition_responses
+            .record_errors
+            .batch_index_error_message
+    );
     tell_throttle!();
 
     /// Keyed topics take more: the answer names records without a key, and each message names the topic, which the

@@ -11,7 +11,7 @@ use millstream_wire::messages::describe_producers_response::{
 use millstream_wire::messages::{DescribeProducersRequest, ProducerId};
 
 use super::bounds::{Bound, BoundContext};
-use super::handle::{Handle, Refusal, each, errors};
+use super::handle::{Handle, Refusal, each, errors, messages};
 use super::rights::{Check, TOPIC_DENIED, items, may_topic};
 use crate::broker::Broker;
 use crate::client::Client;
@@ -45,6 +45,7 @@ impl Handle for DescribeProducersRequest {
     }
 
     errors!(topics.partitions.error_code);
+    messages!(topics.partitions.error_message);
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::State

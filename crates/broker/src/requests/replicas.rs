@@ -20,7 +20,7 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes};
 
 use super::bounds::{Bound, BoundContext, nested};
-use super::handle::{Handle, Refusal, each, errors, refuse_with_message};
+use super::handle::{Handle, Refusal, each, errors, messages, refuse_with_message};
 use super::rights::{Check, Checked, need_cluster};
 use crate::broker::Broker;
 use crate::client::Client;
@@ -66,6 +66,7 @@ impl Handle for ElectLeadersRequest {
         error_code,
         replica_election_results.partition_result.error_code
     );
+    messages!(replica_election_results.partition_result.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         match &self.topic_partitions {
@@ -105,6 +106,7 @@ impl Handle for AlterPartitionReassignmentsRequest {
     }
 
     errors!(error_code, responses.partitions.error_code);
+    messages!(error_message, responses.partitions.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(nested(&self.topics, |topic| topic.partitions.len()))
@@ -125,6 +127,7 @@ impl Handle for ListPartitionReassignmentsRequest {
 
     refuse_with_message!();
     errors!(error_code);
+    messages!(error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.plain()

@@ -17,7 +17,9 @@ use millstream_wire::messages::{
 use millstream_wire::{Question, ResponseError};
 
 use super::bounds::{Bound, BoundContext, nested};
-use super::handle::{Handle, Refusal, each, errors, refuse_with_code, refuse_with_message};
+use super::handle::{
+    Handle, Refusal, each, errors, messages, refuse_with_code, refuse_with_message,
+};
 use super::rights::{Check, Checked, need_cluster};
 use crate::broker::Broker;
 use crate::client::Client;
@@ -52,6 +54,7 @@ impl Handle for SaslAuthenticateRequest {
 
     refuse_with_message!();
     errors!(error_code);
+    messages!(error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.plain()
@@ -79,6 +82,7 @@ impl Handle for DescribeAclsRequest {
 
     refuse_with_message!();
     errors!(error_code);
+    messages!(error_message);
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::State
@@ -106,6 +110,7 @@ impl Handle for CreateAclsRequest {
     }
 
     errors!(results.error_code);
+    messages!(results.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(self.creations.len())
@@ -133,6 +138,10 @@ impl Handle for DeleteAclsRequest {
     }
 
     errors!(filter_results.error_code);
+    messages!(
+        filter_results.error_message,
+        filter_results.matching_acls.error_message
+    );
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::State
@@ -153,6 +162,7 @@ impl Handle for DescribeUserScramCredentialsRequest {
 
     refuse_with_message!();
     errors!(error_code, results.error_code);
+    messages!(error_message, results.error_message);
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::State
@@ -186,6 +196,7 @@ impl Handle for AlterUserScramCredentialsRequest {
     }
 
     errors!(results.error_code);
+    messages!(results.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(self.deletions.len() + self.upsertions.len())
@@ -212,6 +223,7 @@ impl Handle for DescribeClientQuotasRequest {
     }
 
     errors!(error_code);
+    messages!(error_message);
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::State
@@ -244,6 +256,7 @@ impl Handle for AlterClientQuotasRequest {
     }
 
     errors!(entries.error_code);
+    messages!(entries.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(nested(&self.entries, |entry| entry.entity.len()))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, BytesMut};
 use millstream_base::{ByteSize, SystemRandom};
 use millstream_log::{Log, LogConfig, StreamConfig};
-use millstream_wire::forge::any_request;
+use millstream_wire::forge::{any_request, any_response};
 use millstream_wire::messages::create_acls_response::AclCreationResult;
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
 use millstream_wire::messages::{CreateAclsResponse, MetadataRequest, ProduceResponse, TopicName};
@@ -19,7 +19,7 @@ use millstream_wire::{
 use tokio::sync::watch;
 
 use super::handle::{Handle, Refusal};
-use super::{Bound, bound, has_error, tell_throttle};
+use super::{Bound, bound, clear_messages, has_error, tell_throttle};
 use crate::answer_memory::SMALL_BYTES_MAX;
 use crate::broker::Broker;
 use crate::client::Client;
@@ -165,6 +165,39 @@ fn every_request_can_be_refused_in_all_versions() {
         // The answer to a request without topics may have none.
         assert!(named > 5, "{api:?} version {version}");
     }
+}
+
+#[test]
+fn every_answer_has_null_in_place_of_an_empty_error_message() {
+    let empty = "error_message: Some(\"\")";
+    let apis = SUPPORTED.iter().map(|supported| supported.api);
+    let mut untested = Vec::new();
+    // Our own answers have no message by default.
+    for api in apis.filter(|api| (*api as i16) < 10_000) {
+        let mut has_message = false;
+        let mut cleared = 0;
+        for version in api.versions() {
+            for seed in 0..100 {
+                let mut answer = any_response(api, version, seed).expect("one of them is valid");
+                let before = format!("{answer:?}");
+                clear_messages(&mut answer);
+                let after = format!("{answer:?}");
+                assert!(!after.contains(empty), "{api:?} {version}: {after}");
+                has_message |= before.contains("error_message: Some(");
+                cleared += usize::from(before.contains(empty));
+            }
+        }
+        if has_message && cleared == 0 {
+            untested.push(api);
+        }
+    }
+    // Their messages are null by default.
+    let null = [
+        ApiKey::DescribeGroups,
+        ApiKey::ConsumerGroupDescribe,
+        ApiKey::ShareGroupDescribe,
+    ];
+    assert_eq!(untested, null);
 }
 
 #[test]

@@ -29,7 +29,7 @@ use millstream_wire::{ResponseError, StrBytes};
 
 pub use self::started::started_documentation;
 use super::bounds::{Bound, BoundContext};
-use super::handle::{Handle, Refusal, each, errors, refuse_with_code};
+use super::handle::{Handle, Refusal, each, errors, messages, refuse_with_code};
 use super::rights::{Check, Checked, items, need_cluster};
 use crate::access::denied;
 use crate::broker::Broker;
@@ -92,6 +92,7 @@ impl Handle for DescribeConfigsRequest {
     }
 
     errors!(results.error_code);
+    messages!(results.error_message);
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::State
@@ -119,6 +120,7 @@ impl Handle for AlterConfigsRequest {
     }
 
     errors!(responses.error_code);
+    messages!(responses.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(self.resources.len())
@@ -147,6 +149,7 @@ impl Handle for IncrementalAlterConfigsRequest {
     }
 
     errors!(responses.error_code);
+    messages!(responses.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(self.resources.len())

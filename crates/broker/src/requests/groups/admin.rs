@@ -19,7 +19,7 @@ use crate::client::Client;
 use crate::groups::{Answer, DescribedGroup, ListGroups, ListedGroup, Request};
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
-use crate::requests::handle::{Edit, Handle, Refusal, each, errors, refuse_with_code};
+use crate::requests::handle::{Edit, Handle, Refusal, each, errors, messages, refuse_with_code};
 use crate::requests::rights::{Check, GROUP_DENIED, group_operations, items, may_group};
 use crate::security::{Operation, Resource};
 
@@ -46,6 +46,7 @@ impl Handle for DescribeGroupsRequest {
     }
 
     errors!(groups.error_code);
+    messages!(groups.error_message);
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::State

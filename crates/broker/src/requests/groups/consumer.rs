@@ -24,7 +24,7 @@ use crate::groups::{
 };
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
-use crate::requests::handle::{Edit, Handle, Refusal, each, errors, refuse_with_message};
+use crate::requests::handle::{Edit, Handle, Refusal, each, errors, messages, refuse_with_message};
 use crate::requests::rights::{Check, Checked, GROUP_DENIED, group_operations, items, may_group};
 use crate::security::Operation;
 
@@ -39,6 +39,7 @@ impl Handle for ConsumerGroupHeartbeatRequest {
 
     refuse_with_message!();
     errors!(error_code);
+    messages!(error_message);
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::Late
@@ -69,6 +70,7 @@ impl Handle for ConsumerGroupDescribeRequest {
     }
 
     errors!(groups.error_code);
+    messages!(groups.error_message);
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::State

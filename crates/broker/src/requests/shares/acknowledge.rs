@@ -19,7 +19,7 @@ use crate::groups::{GroupName, MemberId, Partition, TopicId};
 use crate::partitions::lane_of;
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, nested};
-use crate::requests::handle::{Handle, Refusal, errors, refuse_with_message};
+use crate::requests::handle::{Handle, Refusal, errors, messages, refuse_with_message};
 use crate::requests::rights::{Check, Checked};
 use crate::requests::topics::Named;
 use crate::security::Operation;
@@ -38,6 +38,7 @@ impl Handle for ShareAcknowledgeRequest {
 
     refuse_with_message!();
     errors!(error_code, responses.partitions.error_code);
+    messages!(error_message, responses.partitions.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(nested(&self.topics, |topic| topic.partitions.len()))

@@ -24,7 +24,9 @@ use crate::groups::{GroupName, MemberId, Partition, TopicId};
 use crate::partitions::lane_of;
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
-use crate::requests::handle::{Handle, Refusal, errors, refuse_with_message, tell_throttle};
+use crate::requests::handle::{
+    Handle, Refusal, errors, messages, refuse_with_message, tell_throttle,
+};
 use crate::requests::rights::{Check, Checked};
 use crate::requests::topics::Named;
 use crate::security::{Operation, Traffic};
@@ -56,6 +58,11 @@ impl Handle for ShareFetchRequest {
         error_code,
         topics.partitions.error_code,
         topics.partitions.acknowledge_error_code
+    );
+    messages!(
+        error_message,
+        topics.partitions.error_message,
+        topics.partitions.acknowledge_error_message
     );
     tell_throttle!();
 

@@ -31,7 +31,7 @@ use crate::partitions::lane_of;
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, nested};
 use crate::requests::groups::unavailable;
-use crate::requests::handle::{Handle, Refusal, each, errors, refuse_with_message};
+use crate::requests::handle::{Handle, Refusal, each, errors, messages, refuse_with_message};
 use crate::requests::rights::{Check, Checked, GROUP_DENIED, items, may_group, need_group};
 use crate::requests::topics::{Named, topic_name};
 use crate::security::Operation;
@@ -61,6 +61,7 @@ impl Handle for DescribeShareGroupOffsetsRequest {
     }
 
     errors!(groups.error_code, groups.topics.partitions.error_code);
+    messages!(groups.error_message, groups.topics.partitions.error_message);
 
     fn bound(&self, _: &mut BoundContext<'_>) -> Bound {
         Bound::State
@@ -81,6 +82,7 @@ impl Handle for AlterShareGroupOffsetsRequest {
 
     refuse_with_message!();
     errors!(error_code, responses.partitions.error_code);
+    messages!(error_message, responses.partitions.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(nested(&self.topics, |topic| topic.partitions.len()))
@@ -101,6 +103,7 @@ impl Handle for DeleteShareGroupOffsetsRequest {
 
     refuse_with_message!();
     errors!(error_code, responses.error_code);
+    messages!(error_message, responses.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(self.topics.len())
@@ -252,7 +255,7 @@ fn alter_topics(
             match altered {
                 Ok(appended) => {
                     durable = durable.max(Some(appended));
-                    response.with_error_message(None)
+                    response
                 }
                 Err(error) => response
                     .with_error_code(error.code())

@@ -26,7 +26,7 @@ use crate::error::response_error;
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
 use crate::requests::configs;
-use crate::requests::handle::{Handle, Refusal, each, errors};
+use crate::requests::handle::{Handle, Refusal, each, errors, messages};
 use crate::requests::rights::{Check, TOPIC_DENIED, UNKNOWN_ID, items, may_topic};
 use crate::security::Operation;
 use crate::topic_names::check_name;
@@ -56,6 +56,7 @@ impl Handle for CreateTopicsRequest {
     }
 
     errors!(topics.error_code);
+    messages!(topics.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.list(self.topics.len(), CREATED_BYTES)
@@ -99,6 +100,7 @@ impl Handle for DeleteTopicsRequest {
     }
 
     errors!(responses.error_code);
+    messages!(responses.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(self.topics.len() + self.topic_names.len())
@@ -127,6 +129,7 @@ impl Handle for CreatePartitionsRequest {
     }
 
     errors!(results.error_code);
+    messages!(results.error_message);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
         context.told(self.topics.len())
