@@ -264,6 +264,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.send_replace(true);
+        // A join may wait for seconds, and a rebalance for minutes.
+        self.broker.groups().end_waits();
         if let Some(runtime) = self.runtime.take() {
             runtime.block_on(async {
                 let _ = tokio::time::timeout(DRAIN_MAX, self.stop.closed()).await;

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_wire::messages::ApiVersionsRequest;
-use millstream_wire::{ApiKey, Response};
+use millstream_wire::messages::join_group_request::JoinGroupRequestProtocol;
+use millstream_wire::messages::{ApiVersionsRequest, JoinGroupRequest};
+use millstream_wire::{ApiKey, Response, ResponseError, StrBytes};
 
-use crate::support::{Node, chunk, fetch_request, produce_request};
+use crate::support::{Node, ask, chunk, fetch_request, group_id, produce_request, text};
 
 /// A server ends within this time under any behaviour of its clients, also on a busy machine.
 const END_MAX: Duration = Duration::from_secs(25);
@@ -45,6 +46,39 @@ fn idle_and_waiting_clients_do_not_delay_the_stop() {
     node.stop();
     assert!(started_at.elapsed() < END_MAX, "{:?}", started_at.elapsed());
     drop(silent);
+}
+
+#[test]
+fn members_that_wait_for_a_rebalance_do_not_delay_the_stop() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let request = |member: StrBytes| {
+        let protocol = JoinGroupRequestProtocol::default().with_name(text("range"));
+        JoinGroupRequest::default()
+            .with_group_id(group_id("g"))
+            .with_session_timeout_ms(60_000)
+            .with_rebalance_timeout_ms(60_000)
+            .with_member_id(member)
+            .with_protocol_type(text("consumer"))
+            .with_protocols(vec![protocol])
+    };
+    let first = ask!(client, JoinGroup, 5, request(StrBytes::default()));
+    let joined = ask!(client, JoinGroup, 5, request(first.member_id));
+    assert_eq!(joined.error_code, 0);
+    // The other member waits for the first one to join again.
+    let mut other = node.connect();
+    let first = ask!(other, JoinGroup, 5, request(StrBytes::default()));
+    other.send(5, request(first.member_id));
+    thread::sleep(Duration::from_millis(300));
+    let started_at = Instant::now();
+    node.stop();
+    let taken = started_at.elapsed();
+    // Without the end of the wait the stop takes more than 5 seconds.
+    assert!(taken < Duration::from_secs(4), "{taken:?}");
+    let Response::JoinGroup(ended) = other.receive(ApiKey::JoinGroup, 5).1 else {
+        panic!("it is an answer to that");
+    };
+    assert_eq!(ended.error_code, ResponseError::NotCoordinator.code());
 }
 
 #[test]

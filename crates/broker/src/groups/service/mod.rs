@@ -66,6 +66,8 @@ struct AtWork {
     topics_known_at: Option<Duration>,
     /// The version of the access rules that the coordinator has applied.
     access_version: u64,
+    /// The broker ends, so no request waits for other members.
+    is_ending: bool,
 }
 
 impl GroupService {
@@ -99,6 +101,7 @@ impl GroupService {
                 topics: HashMap::new(),
                 topics_known_at: None,
                 access_version: 0,
+                is_ending: false,
             }),
             ledger: Arc::new(ledger),
             log: log.clone(),
@@ -187,9 +190,20 @@ impl GroupService {
         at_work.waiting.insert(id, sender);
         let actions = at_work.coordinator.handle(now, id, request);
         self.act(&mut at_work, now, actions);
+        if at_work.is_ending {
+            at_work.waiting.clear();
+        }
         drop(at_work);
         self.changed.notify_one();
         receiver
+    }
+
+    /// Ends the requests that wait for other members, now and from now on: the broker ends. Their clients join again when they
+    /// find the coordinator again.
+    pub fn end_waits(&self) {
+        let mut at_work = self.at_work.lock();
+        at_work.is_ending = true;
+        at_work.waiting.clear();
     }
 
     /// Carries out the coordinator's actions.
