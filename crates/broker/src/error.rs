@@ -66,6 +66,8 @@ pub fn response_error(error: &LogError) -> ResponseError {
 fn chunk_error(error: &ChunkError) -> ResponseError {
     match error {
         ChunkError::Crc { .. } => ResponseError::CorruptMessage,
+        // Java's producer then sends the records in smaller batches.
+        ChunkError::DecompressedSize { .. } => ResponseError::MessageTooLarge,
         _ => ResponseError::InvalidRecord,
     }
 }

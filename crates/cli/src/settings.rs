@@ -545,7 +545,7 @@ mod tests {
             ("journal_file", "8MiB"),
             ("partitions_max", "5000"),
             ("decompression", "64MiB"),
-            ("check_compressed", "true"),
+            ("check_compressed", "false"),
             ("compaction_rate", "32MiB"),
             ("idle_after", "3s"),
         ];
@@ -574,7 +574,7 @@ mod tests {
         assert_eq!(log.journal_file, ByteSize(8 << 20));
         assert_eq!(log.partitions_max, 5000);
         assert_eq!(log.decompression, ByteSize(64 << 20));
-        assert!(log.check_compressed);
+        assert!(!log.check_compressed);
         assert_eq!(log.compaction_rate, ByteSize(32 << 20));
         assert_eq!(log.idle_after, Duration::from_secs(3));
     }

@@ -78,7 +78,7 @@ fn only_missing_keys_in_compacted_topics_get_record_errors() {
     let stored = produce(&mut client, 9, "plain", &[None], Compression::Zstd);
     assert_eq!((stored.error_code, stored.base_offset), (0, 0));
 
-    // The server reads the records of compressed batches, too, which it does not for other topics.
+    // The server reads the records of compressed batches, too.
     let mut records = keyed_chunk(&[(Some("key"), "value")], Compression::Lz4).to_vec();
     let last = records.len() - 1;
     records[last - 10] ^= 0xff;

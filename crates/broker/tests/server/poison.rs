@@ -1,7 +1,8 @@
 //! Chunks with a right checksum that contradict themselves: stored, each would end all consumers of its partition.
 
 use bytes::Bytes;
-use millstream_base::crc32c;
+use millstream_base::{ByteSize, Offset, crc32c};
+use millstream_log::LogConfig;
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::ResponseError;
 
@@ -36,11 +37,7 @@ fn changed(chunk: &[u8], changes: &[(usize, &[u8])]) -> Bytes {
 /// stored and read as if the first had never come.
 #[track_caller]
 fn assert_refused(chunk: &Bytes, reason: &str) {
-    assert_refused_by(&Node::start(), chunk, reason);
-}
-
-#[track_caller]
-fn assert_refused_by(node: &Node, chunk: &Bytes, reason: &str) {
+    let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
     assert_eq!(client.produce("t", 0, &["before"]), 0);
@@ -83,11 +80,10 @@ fn a_record_count_below_that_of_the_offsets_is_refused() {
 
 #[test]
 fn a_compressed_chunk_whose_header_contradicts_itself_is_refused() {
-    let mut builder = ChunkBuilder::new(Compression::Zstd);
-    let time = millstream_base::Timestamp(1);
-    builder.push(time, None, Some(b"a"), &[]).unwrap();
-    let whole = builder.finish(None).unwrap();
-    let chunk = changed(whole, &[(LAST_OFFSET_DELTA, &5_u32.to_be_bytes())]);
+    let chunk = changed(
+        &compressed(b"a"),
+        &[(LAST_OFFSET_DELTA, &5_u32.to_be_bytes())],
+    );
     assert_refused(&chunk, "recordCount is 1, but lastOffsetDelta is 5");
 }
 
@@ -151,29 +147,63 @@ fn negative_producers_are_refused() {
     assert_refused(&chunk, "producer");
 }
 
-#[test]
-fn compressed_records_that_contradict_the_header_are_refused_where_they_are_checked() {
+/// Returns a compressed chunk of one record.
+fn compressed(value: &[u8]) -> Bytes {
     let mut builder = ChunkBuilder::new(Compression::Zstd);
     let time = millstream_base::Timestamp(1);
-    builder.push(time, None, Some(b"a"), &[]).unwrap();
-    let whole = builder.finish(None).unwrap();
+    builder.push(time, None, Some(value), &[]).unwrap();
+    Bytes::copy_from_slice(builder.finish(None).unwrap())
+}
+
+/// Returns a compressed chunk of one record whose header counts two.
+fn lying() -> Bytes {
     let (delta, count) = (1_u32.to_be_bytes(), 2_u32.to_be_bytes());
     let two = [(LAST_OFFSET_DELTA, &delta[..]), (RECORD_COUNT, &count[..])];
-    let lying = changed(whole, &two);
-    let mut garbage = whole.to_vec();
+    changed(&compressed(b"a"), &two)
+}
+
+/// Returns the error of a chunk.
+fn produced(node: &Node, chunk: Bytes) -> i16 {
+    let request = produce_request("t", 0, chunk);
+    let produced = ask!(node.connect(), Produce, 9, request);
+    produced.responses[0].partition_responses[0].error_code
+}
+
+#[test]
+fn compressed_records_that_contradict_the_header_are_refused() {
+    assert_refused(&lying(), "recordCount is 2");
+    let mut garbage = compressed(b"a").to_vec();
     garbage[FIRST_RECORD] ^= 0xff;
     let garbage = changed(&garbage, &[]);
-    let node = || {
-        let dir = tempfile::tempdir().unwrap();
-        Node::with_log(dir, |config| config.check_compressed = true)
-    };
-    assert_refused_by(&node(), &lying, "recordCount is 2");
-    assert_refused_by(&node(), &garbage, "cannot be decompressed");
-    let checked = node();
-    let mut client = checked.connect();
+    assert_refused(&garbage, "cannot be decompressed");
+    let node = Node::start();
+    let mut client = node.connect();
     client.create_topic("t", 1);
-    let good = Bytes::copy_from_slice(whole);
-    let produced = ask!(client, Produce, 9, produce_request("t", 0, good));
-    assert_eq!(produced.responses[0].partition_responses[0].error_code, 0);
+    assert_eq!(produced(&node, compressed(b"a")), 0);
     assert_eq!(values(&client.fetch("t", 0, 0)), ["a"]);
+}
+
+#[test]
+fn compressed_records_that_are_too_large_to_be_checked_are_refused() {
+    // Large enough for 6 MiB.
+    let small_budget = |config: &mut LogConfig| config.decompression = ByteSize(64 << 20);
+    let node = Node::with_log(tempfile::tempdir().unwrap(), small_budget);
+    node.connect().create_topic("t", 1);
+    assert_eq!(produced(&node, compressed(&vec![0; 5 << 20])), 0);
+    let too_large = ResponseError::MessageTooLarge.code();
+    assert_eq!(produced(&node, compressed(&vec![0; 8 << 20])), too_large);
+}
+
+#[test]
+fn compressed_records_are_stored_unread_where_the_check_is_off() {
+    let off = |config: &mut LogConfig| {
+        config.check_compressed = false;
+        config.decompression = ByteSize(64 << 20);
+    };
+    let node = Node::with_log(tempfile::tempdir().unwrap(), off);
+    node.connect().create_topic("t", 1);
+    assert_eq!(produced(&node, compressed(&vec![0; 8 << 20])), 0);
+    assert_eq!(produced(&node, lying()), 0);
+    let partition = node.log().stream("t").unwrap().partition(0).unwrap();
+    assert_eq!(partition.next_offset(), Offset(3));
 }

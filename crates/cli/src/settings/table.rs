@@ -304,9 +304,10 @@ settings! {
         .used_by(&[Use::Broker, Use::Quickstart])
         .doc("Decompress the chunks that producers send, and refuse those with a record that contradicts the chunk's \
               header")
-        .more("The error is `INVALID_RECORD`. Without this check, a contradictory chunk stops the consumers that \
-               read it. The check takes 3 to 6 times as long as the check of uncompressed records: for records of \
-               100 bytes, 0.2 ms (LZ4) or 0.5 ms (zstd) of a core for each MiB")
+        .more("The error is `INVALID_RECORD`, or `MESSAGE_TOO_LARGE` for a chunk that decompresses to more than \
+               32 MiB (less, if `decompression` is below 167 MiB). Without this check, a contradictory chunk stops \
+               the consumers that read it. The check takes 3 to 6 times as long as the check of uncompressed \
+               records: for records of 100 bytes, 0.2 ms (LZ4) or 0.5 ms (zstd) of a core for each MiB")
         .in_log(|config| &mut config.check_compressed);
 
     compaction_rate: ByteSize = sizes(COMPACTION_RATE_MIN)

@@ -47,12 +47,13 @@ impl StreamPartition {
         append_to_lane(&self.core, &self.lane, &check(chunk)?, chunk)
     }
 
-    /// Appends a chunk that another program made. Beside the checks of [`append`](Self::append), this walks all records of an
-    /// uncompressed chunk, which takes some nanoseconds for each; of compressed ones where
+    /// Appends a chunk that another program made. Beside the checks of [`append`](Self::append), this walks all records, which
+    /// takes some nanoseconds for each; those of compressed chunks only where
     /// [`LogConfig::check_compressed`](crate::LogConfig::check_compressed) is set.
     ///
     /// # Errors
-    /// As [`append`](Self::append), and when a record contradicts the header or the format.
+    /// As [`append`](Self::append), and when a record contradicts the header or the format, or the records are too large when
+    /// decompressed.
     pub fn append_foreign(&self, chunk: &[u8]) -> Result<Appended> {
         append_to_lane(
             &self.core,

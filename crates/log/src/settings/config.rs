@@ -58,7 +58,7 @@ pub struct LogConfig {
     /// with less than 167 MiB chunks that decompress to 32 MiB are refused to filters.
     pub decompression: ByteSize,
     /// Whether [`StreamPartition::append_foreign`](crate::StreamPartition::append_foreign) decompresses compressed chunks and walks their
-    /// records, too.
+    /// records, too. Then it also refuses chunks that decompress to more than [`decompression`](Self::decompression) allows.
     pub check_compressed: bool,
     /// The most partitions (lanes) of all streams and objects together. Each takes 1.2 KB of memory from its first
     /// record or reader on, and some 100 bytes before. Those that a data directory has are served, however many they
@@ -100,7 +100,7 @@ impl LogConfig {
             compaction_rate: ByteSize(64 << 20),
             append_wait_max: Duration::from_secs(30),
             decompression: ByteSize(256 << 20),
-            check_compressed: false,
+            check_compressed: true,
             partitions_max: PARTITIONS_MAX_DEFAULT,
             background: Background::Threads,
         }
