@@ -188,7 +188,7 @@ pub enum Command {
     /// Put, get, list and delete objects
     #[command(subcommand)]
     Object(ObjectCommand),
-    /// List, describe, reset and delete consumer groups
+    /// List, describe, reset and delete groups: consumer groups, share groups and groups of Kafka Streams
     #[command(subcommand)]
     Group(GroupCommand),
     /// List and describe transactions, and commit or abort those that their producers have left open

@@ -2,12 +2,12 @@
 
 mod reset;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
 use millstream_base::Offset;
 use millstream_client::{
-    ClientError, GroupDescription, GroupOffsets, Isolation, Start, TopicPartition,
+    ClientError, GroupDescription, GroupOffsets, Isolation, ShareProgress, Start, TopicPartition,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -21,7 +21,10 @@ use crate::settings::Settings;
 /// The kind of a group that a flow uses to publish its progress.
 const FLOW: &str = "flow";
 
-/// A group's progress in a partition, and the member that reads it.
+/// The kind of a share group, whose progress is with its own requests.
+const SHARE: &str = "share";
+
+/// A group's progress in a partition, and the members that read it.
 #[derive(Serialize)]
 struct Position {
     stream: String,
@@ -30,8 +33,9 @@ struct Position {
     offset: Option<Offset>,
     /// The offset after the last record.
     end: Offset,
-    /// Records that the group has not processed.
-    lag: u64,
+    /// Records that the group has not processed; `None` for a partition that a share group has not read.
+    lag: Option<u64>,
+    /// The member; several members of a share group, separated by commas.
     member: Option<String>,
 }
 
@@ -74,7 +78,7 @@ pub struct GroupState {
     pub name: String,
     pub kind: String,
     pub state: String,
-    /// `None` if the kind of the group has no members that consume.
+    /// `None` if the user may not see the group.
     pub members: Option<u64>,
     /// `None` if it is unknown.
     pub lag: Option<u64>,
@@ -84,16 +88,15 @@ pub struct GroupState {
 pub fn states(remote: &Remote) -> anyhow::Result<Vec<GroupState>> {
     let groups = remote.wait(remote.client().groups())?;
     let states = groups.into_iter().map(|group| {
-        let (is_flow, lag) = lag(remote, &group.name)?;
-        let members = match group.kind.as_str() {
-            "consumer" | "classic" => members(remote, &group.name)?,
-            _ => None,
+        let (is_flow, lag) = match group.kind.as_str() {
+            SHARE => (false, share_lag(remote, &group.name)?),
+            _ => lag(remote, &group.name)?,
         };
         Ok(GroupState {
+            members: members(remote, &group.name)?,
             kind: if is_flow { FLOW.to_owned() } else { group.kind },
             name: group.name,
             state: group.state,
-            members,
             lag,
         })
     });
@@ -161,15 +164,35 @@ fn lag(remote: &Remote, group: &str) -> anyhow::Result<(bool, Option<u64>)> {
     Ok((committed.are_of_flow(), has_offsets.then(|| lags.sum())))
 }
 
+/// Returns the lag of a share group in the partitions that it has read. `None` if it has read none or the user may not
+/// see the group.
+fn share_lag(remote: &Remote, group: &str) -> anyhow::Result<Option<u64>> {
+    match remote
+        .runtime()
+        .block_on(remote.client().share_progress(group))
+    {
+        Err(ClientError::Refused { .. }) => Ok(None),
+        progress => {
+            let progress = progress.map_err(explained)?;
+            let lags = progress.values().map(|reached| reached.lag);
+            Ok(lags.sum::<Option<u64>>().filter(|_| !progress.is_empty()))
+        }
+    }
+}
+
 fn describe(remote: &Remote, group: &str, is_json: bool) -> anyhow::Result<()> {
     let found = remote.wait(remote.client().group(group))?;
-    let committed = remote.wait(remote.client().group_offsets(group))?;
-    let kind = if committed.are_of_flow() {
-        FLOW
-    } else {
-        found.kind
+    let (kind, positions) = match found.kind {
+        SHARE => {
+            let progress = remote.wait(remote.client().share_progress(group))?;
+            (SHARE, share_positions(remote, &progress, &found)?)
+        }
+        kind => {
+            let committed = remote.wait(remote.client().group_offsets(group))?;
+            let kind = if committed.are_of_flow() { FLOW } else { kind };
+            (kind, positions(remote, committed, &found)?)
+        }
     };
-    let positions = positions(remote, committed, &found)?;
     if is_json {
         let members: Vec<_> = found
             .members
@@ -199,7 +222,7 @@ fn describe(remote: &Remote, group: &str, is_json: bool) -> anyhow::Result<()> {
             position.partition.to_string(),
             offset.unwrap_or_else(|| "none".to_owned()),
             grouped(position.end.0),
-            grouped(position.lag),
+            position.lag.map(grouped).unwrap_or_default(),
             position.member.unwrap_or_default(),
         ]);
     }
@@ -238,11 +261,45 @@ fn positions(
         Position {
             offset,
             end,
-            lag: end.0.saturating_sub(offset.unwrap_or(first).0),
+            lag: Some(end.0.saturating_sub(offset.unwrap_or(first).0)),
             member,
             stream: place.topic.to_string(),
             partition: place.partition,
         }
     };
     Ok(places.into_iter().map(position).collect())
+}
+
+/// All partitions that are assigned to the share group or that it has read.
+fn share_positions(
+    remote: &Remote,
+    progress: &HashMap<TopicPartition, ShareProgress>,
+    found: &GroupDescription,
+) -> anyhow::Result<Vec<Position>> {
+    let mut members: BTreeMap<TopicPartition, Vec<&str>> = progress
+        .keys()
+        .map(|place| (place.clone(), Vec::new()))
+        .collect();
+    for member in &found.members {
+        for place in &member.partitions {
+            members.entry(place.clone()).or_default().push(&member.id);
+        }
+    }
+    let asked: Vec<_> = members
+        .keys()
+        .map(|place| (place.clone(), Start::Latest))
+        .collect();
+    let ends = remote.wait(remote.client().offsets(&asked, Isolation::Committed))?;
+    let position = |(place, members): (TopicPartition, Vec<&str>)| {
+        let reached = progress.get(&place);
+        Position {
+            offset: reached.and_then(|reached| reached.start),
+            end: ends.get(&place).copied().unwrap_or_default(),
+            lag: reached.and_then(|reached| reached.lag),
+            member: (!members.is_empty()).then(|| members.join(", ")),
+            stream: place.topic.to_string(),
+            partition: place.partition,
+        }
+    };
+    Ok(members.into_iter().map(position).collect())
 }

@@ -72,7 +72,7 @@ mod transaction;
 pub use admin::{
     Acl, AclFilter, AclOperation, Disk, GroupDescription, GroupMember, GroupOffsets, ListedGroup,
     ObjectUpload, PatternType, Permission, Quota, QuotaEntity, QuotaKind, ResourceType, Setting,
-    SettingsOwner, TransactionDescription, User, UserCredential,
+    SettingsOwner, ShareProgress, TransactionDescription, User, UserCredential,
 };
 pub use client::{Client, Topic};
 pub use config::{ClientConfig, Login, TokenSource};

@@ -20,11 +20,16 @@ pub enum GroupCommand {
     /// committed offsets.
     ///
     /// The fields of --json: group, kind (consumer, classic, share, streams or flow), state, members (null if the
-    /// kind has none) and lag (null if it is unknown).
+    /// user may not see the group) and lag (null if it is unknown).
     List,
     /// Show a group's members, and its committed offset and lag in each partition
     ///
+    /// Of a share group: the offset of its first record that is not processed.
+    ///
     /// Example: millstream group show readers
+    ///
+    /// The fields of --json: group, kind, state, members, each with id, client and host, and positions, each with
+    /// stream, partition, offset (null for none), end, lag (null if it is unknown) and member (null for none).
     #[command(visible_alias = "show")]
     Describe {
         /// The group's name

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use millstream_client::{Client, ClientConfig, ProducerConfig, ProducerRecord};
 use millstream_client::{TransactionConfig, TransactionalProducer};
+use millstream_wire::StrBytes;
+use millstream_wire::messages::{GroupId, ShareGroupHeartbeatRequest, TopicName};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -59,6 +61,51 @@ fn groups_are_listed_with_members_and_shown_under_both_names() {
     let shown = server.run(&["group", "show", "g"]).assert_done().text();
     let described = server.run(&["group", "describe", "g"]).assert_done();
     assert_eq!(shown, described.text());
+    server.stop();
+}
+
+/// Joins the share group `queue` of stream `s` as member `worker`, or leaves it with the epoch -1.
+fn share_heartbeat(server: &Server, epoch: i32) {
+    let text = StrBytes::from_static_str;
+    let request = ShareGroupHeartbeatRequest::default()
+        .with_group_id(GroupId(text("queue")))
+        .with_member_id(text("worker"))
+        .with_member_epoch(epoch)
+        .with_subscribed_topic_names((epoch == 0).then(|| vec![TopicName(text("s"))]));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let answer = runtime.block_on(async {
+        let client = Client::new(ClientConfig::new(server.address()));
+        client.ask(request).await.unwrap()
+    });
+    assert_eq!(answer.error_code, 0, "{:?}", answer.error_message);
+}
+
+#[test]
+fn share_groups_are_listed_described_and_deleted() {
+    let dir = tempdir().unwrap();
+    let server = server_with_group(dir.path());
+    share_heartbeat(&server, 0);
+    let list = server.run(&["group", "list", "--json"]).assert_done();
+    let queue = &list.json()["groups"][1];
+    assert_eq!(queue["group"], "queue");
+    assert_eq!(queue["kind"], "share");
+    assert_eq!(queue["members"], 1);
+    let described = server.run(&["group", "describe", "queue", "--json"]);
+    let described = described.assert_done().json();
+    assert_eq!(described["kind"], "share");
+    assert_eq!(described["state"], "Stable");
+    assert_eq!(described["members"][0]["id"], "worker");
+    let positions = described["positions"].as_array().unwrap().iter();
+    let members: Vec<_> = positions.map(|it| it["member"].clone()).collect();
+    assert_eq!(members, ["worker", "worker"]);
+    let text = server.run(&["group", "describe", "queue"]).assert_done();
+    assert!(text.text().contains("kind     share"), "{text:?}");
+    let delete = ["group", "delete", "queue"];
+    server.run(&delete).assert_fails(1, &["has members"]);
+    share_heartbeat(&server, -1);
+    server.run(&delete).assert_done();
+    let gone = server.run(&["group", "describe", "queue"]);
+    gone.assert_fails(1, &["no such group"]);
     server.stop();
 }
 

@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_base::Offset;
+use millstream_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
 use millstream_wire::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use millstream_wire::messages::{
-    ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest, GroupId,
-    ListGroupsRequest, OffsetCommitRequest,
+    ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest,
+    DescribeShareGroupOffsetsRequest, GroupId, ListGroupsRequest, OffsetCommitRequest,
+    ShareGroupDescribeRequest,
 };
+use millstream_wire::streams_group::StreamsGroupDescribeRequest;
 use millstream_wire::{FLOW_OFFSETS, ResponseError, decode_assignment};
 
 use crate::client::{Client, text, topic_name};
@@ -23,7 +26,7 @@ use crate::offsets::TopicPartition;
 pub struct ListedGroup {
     /// The group's name.
     pub name: String,
-    /// The protocol of its members: `classic` or `consumer`.
+    /// The protocol of its members: `classic`, `consumer`, `share` or `streams`.
     pub kind: String,
     /// The group's state, as Kafka names it: `Empty`, `Stable` and others.
     pub state: String,
@@ -45,10 +48,19 @@ impl GroupOffsets {
     }
 }
 
+/// The progress of a share group in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShareProgress {
+    /// The offset of the first record that is not processed; `None` before the group has read the partition.
+    pub start: Option<Offset>,
+    /// The number of records that are not processed; `None` if the server does not know it.
+    pub lag: Option<u64>,
+}
+
 /// The description of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescription {
-    /// The protocol of its members: `classic` or `consumer`.
+    /// The protocol of its members: `classic`, `consumer`, `share` or `streams`.
     pub kind: &'static str,
     /// The group's state, as Kafka names it.
     pub state: String,
@@ -65,7 +77,7 @@ pub struct GroupMember {
     pub client: String,
     /// The address that the client connects from.
     pub host: String,
-    /// The partitions that are assigned to the member.
+    /// The partitions that are assigned to the member. Empty for Kafka Streams, whose members have tasks instead.
     pub partitions: BTreeSet<TopicPartition>,
 }
 
@@ -87,20 +99,25 @@ impl Client {
         Ok(groups)
     }
 
-    /// Returns the description of a group.
+    /// Returns the description of a group, of any kind.
     ///
     /// # Errors
     /// When there is none of this name.
     pub async fn group(&self, name: &str) -> Result<GroupDescription, ClientError> {
-        match self.consumer_group(name).await {
-            // The group uses the classic protocol, or does not exist.
-            Err(error)
-                if matches!(error, ClientError::Unsupported { .. })
-                    || error.response_error() == Some(ResponseError::GroupIdNotFound) =>
-            {
-                self.classic_group(name).await
-            }
-            described => described,
+        // Each request knows the groups of one kind.
+        let mut described = self.consumer_group(name).await;
+        if is_of_other_kind(&described) {
+            described = self.classic_group(name).await;
+        }
+        if is_of_other_kind(&described) {
+            described = self.share_group(name).await;
+        }
+        if is_of_other_kind(&described) {
+            described = self.streams_group(name).await;
+        }
+        match is_of_other_kind(&described) {
+            true => Err(unknown(name)),
+            false => described,
         }
     }
 
@@ -152,6 +169,93 @@ impl Client {
             state: group.group_state.to_string(),
             members: members.collect(),
         })
+    }
+
+    async fn share_group(&self, name: &str) -> Result<GroupDescription, ClientError> {
+        let request =
+            ShareGroupDescribeRequest::default().with_group_ids(vec![GroupId(text(name))]);
+        let answer = self.coordinator(name).await?.ask(request).await?;
+        let group = answer.groups.into_iter().next();
+        let group = group.ok_or_else(|| unknown(name))?;
+        let message = group.error_message.as_deref();
+        ClientError::check(group.error_code, message, format!("group {name}"))?;
+        let members = group.members.into_iter().map(|member| GroupMember {
+            id: member.member_id.to_string(),
+            client: member.client_id.to_string(),
+            host: member.client_host.to_string(),
+            partitions: member
+                .assignment
+                .topic_partitions
+                .iter()
+                .flat_map(|topic| places(topic.topic_name.as_str(), &topic.partitions))
+                .collect(),
+        });
+        Ok(GroupDescription {
+            kind: "share",
+            state: group.group_state.to_string(),
+            members: members.collect(),
+        })
+    }
+
+    async fn streams_group(&self, name: &str) -> Result<GroupDescription, ClientError> {
+        let request = StreamsGroupDescribeRequest {
+            group_ids: vec![text(name)],
+            include_authorized_operations: false,
+        };
+        let answer = self.coordinator(name).await?.ask(request).await?;
+        let group = answer.groups.into_iter().next();
+        let group = group.ok_or_else(|| unknown(name))?;
+        let message = group.error_message.as_deref();
+        ClientError::check(group.error_code, message, format!("group {name}"))?;
+        let members = group.members.into_iter().map(|member| GroupMember {
+            id: member.member_id.to_string(),
+            client: member.client_id.to_string(),
+            host: member.client_host.to_string(),
+            partitions: BTreeSet::new(),
+        });
+        Ok(GroupDescription {
+            kind: "streams",
+            state: group.group_state.to_string(),
+            members: members.collect(),
+        })
+    }
+
+    /// Returns the progress of a share group in the partitions that it has read.
+    ///
+    /// # Errors
+    /// When there is no share group of this name.
+    pub async fn share_progress(
+        &self,
+        group: &str,
+    ) -> Result<HashMap<TopicPartition, ShareProgress>, ClientError> {
+        let asked = DescribeShareGroupOffsetsRequestGroup::default()
+            .with_group_id(GroupId(text(group)))
+            .with_topics(None);
+        let request = DescribeShareGroupOffsetsRequest::default().with_groups(vec![asked]);
+        let answer = self.coordinator(group).await?.ask(request).await?;
+        let mut progress = HashMap::new();
+        for answered in answer.groups {
+            let message = answered.error_message.as_deref();
+            ClientError::check(answered.error_code, message, format!("group {group}"))?;
+            for topic in answered.topics {
+                let name: Arc<str> = topic.topic_name.as_str().into();
+                for partition in topic.partitions {
+                    let message = partition.error_message.as_deref();
+                    let what = format!("group {group} in stream {name}");
+                    ClientError::check(partition.error_code, message, what)?;
+                    let place = TopicPartition {
+                        topic: Arc::clone(&name),
+                        partition: partition.partition_index,
+                    };
+                    let reached = ShareProgress {
+                        start: u64::try_from(partition.start_offset).ok().map(Offset),
+                        lag: u64::try_from(partition.lag).ok(),
+                    };
+                    progress.insert(place, reached);
+                }
+            }
+        }
+        Ok(progress)
     }
 
     /// Sets the offsets at which a group resumes. The group must have no members.
@@ -236,6 +340,14 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Returns whether a group may be of another kind than the asked one. Older servers lack the requests of some kinds.
+fn is_of_other_kind(described: &Result<GroupDescription, ClientError>) -> bool {
+    described.as_ref().is_err_and(|error| {
+        matches!(error, ClientError::Unsupported { .. })
+            || error.response_error() == Some(ResponseError::GroupIdNotFound)
+    })
 }
 
 fn unknown(name: &str) -> ClientError {

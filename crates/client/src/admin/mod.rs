@@ -14,7 +14,7 @@ mod users;
 
 pub use self::acls::{Acl, AclFilter, AclOperation, PatternType, Permission, ResourceType};
 pub use self::cluster::Disk;
-pub use self::groups::{GroupDescription, GroupMember, GroupOffsets, ListedGroup};
+pub use self::groups::{GroupDescription, GroupMember, GroupOffsets, ListedGroup, ShareProgress};
 pub use self::objects::ObjectUpload;
 pub use self::quotas::{Quota, QuotaEntity, QuotaKind};
 pub use self::settings::{Setting, SettingsOwner};
