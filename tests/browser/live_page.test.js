@@ -31,6 +31,7 @@ const BROWSER_FLAGS = [
 
 const DESKTOP = { width: 1280, height: 900 };
 const PHONE = { width: 375, height: 812 };
+const PHONES = [PHONE, { width: 390, height: 844 }];
 
 let data;
 let browser;
@@ -106,6 +107,25 @@ async function open(options, prepare = async () => {}, { url } = quickstart) {
     await context.close();
   };
   return { page, checkBehaviour };
+}
+
+// Checks on phones that the page needs no scrolling sideways, and that no heading breaks within a word.
+async function checkOnPhones(page, name) {
+  for (const phone of PHONES) {
+    await page.setViewportSize(phone);
+    const [needed, has] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
+    assert.equal(has, phone.width, name);
+    assert.ok(needed <= has, `${name} needs ${needed} pixels of ${has}`);
+    const broken = await page.locator("thead th:visible").evaluateAll((headings) =>
+      headings.map((heading) => {
+        const range = document.createRange();
+        range.selectNodeContents(heading);
+        const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
+        return { text: heading.textContent, lines: lines.size };
+      }).filter(({ text, lines }) => lines > text.split(" ").length));
+    assert.deepEqual(broken, [], name);
+    await page.screenshot({ path: join(SCREENSHOTS, `${name}-${phone.width}.png`), fullPage: true });
+  }
 }
 
 const numberIn = async (locator) => Number((await locator.textContent()).replaceAll(",", ""));
@@ -224,9 +244,7 @@ test("a phone shows the whole page without scrolling sideways", async () => {
     const options = { viewport: PHONE, deviceScaleFactor: 2, isMobile: true, colorScheme };
     const { page, checkBehaviour } = await open(options);
     await waitForCampaigns(page);
-    const isWithin = () => document.documentElement.scrollWidth <= window.innerWidth;
-    assert.ok(await page.evaluate(isWithin));
-    await page.screenshot({ path: join(SCREENSHOTS, `phone-${colorScheme}.png`), fullPage: true });
+    await checkOnPhones(page, `phone-${colorScheme}`);
     await checkBehaviour();
   }
 });
@@ -319,6 +337,33 @@ test("a node shows its streams, the damaged one first, and its groups", async (t
   const groups = page.getByRole("table", { name: "1 in all" });
   assert.match(await groups.locator("tbody").textContent(), /^readers.*clicks$/);
   await page.screenshot({ path: join(SCREENSHOTS, "node.png"), fullPage: true });
+  await checkOnPhones(page, "node");
+  await checkBehaviour();
+});
+
+test("long names and large figures of streams and groups fit on a phone", async (t) => {
+  const data = mkdtempSync(join(tmpdir(), "millstream-browser-names-"));
+  t.after(() => rmSync(data, { recursive: true, force: true }));
+  const node = await start(["start", "--data", data, "--listen", "127.0.0.1:0"]);
+  t.after(() => node.stop());
+  const long = "payments.settled.by-country-and-currency.v2";
+  const stream = { stream: long, partitions: 128, records: 9_876_543_210, bytes: 1_072_000_000_000 };
+  const { page, checkBehaviour } = await open({ viewport: PHONE }, async (page) => {
+    await page.route("**/api/v1/streams", (route) =>
+      route.fulfill({ json: [
+        { ...stream, faults: [{ partition: 127, fault: `the checksum of ${long}/00000000000000000042.log is wrong` }] },
+        { ...stream, stream: "clicks", faults: [] },
+      ] }));
+    await page.route("**/api/v1/groups", (route) =>
+      route.fulfill({ json: [{
+        group: `${long}-readers`, members: 12, state: "CompletingRebalance", is_of_flow: false,
+        streams: [{ stream: long, lag_records: 9_876_543_210 }, { stream: "clicks", lag_records: 1 }],
+      }] }));
+  }, node);
+  await page.getByText("CompletingRebalance").waitFor();
+  await checkOnPhones(page, "node-names");
+  const damage = page.locator("#stream-section tbody td.alarm");
+  assert.ok((await damage.boundingBox()).width > 300, "the damage has a line of its own");
   await checkBehaviour();
 });
 
@@ -372,9 +417,7 @@ test("objectives, and how best-effort work yields to them, are a picture", async
   assert.deepEqual(classes, [["q", "0", "latency-critical"], ["counts", "2", "best effort"]]);
   await page.locator("#pool-section").scrollIntoViewIfNeeded();
   await page.screenshot({ path: join(SCREENSHOTS, "pool.png"), fullPage: true });
-  await page.setViewportSize(PHONE);
-  await page.screenshot({ path: join(SCREENSHOTS, "pool-phone.png"), fullPage: true });
-  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth));
+  await checkOnPhones(page, "pool");
   await checkBehaviour();
 });
 
