@@ -64,6 +64,12 @@ pub trait End: Send + 'static {
         Ok(true)
     }
 
+    /// Returns how many results it has passed on that neither [`commit`](End::commit) nor [`finish`](End::finish) has
+    /// counted: those that `reserve` and `pause` have passed on.
+    fn take_sent(&mut self) -> usize {
+        0
+    }
+
     /// Whether it could pass on more results of former slices, once there is room.
     fn has_more(&self) -> bool {
         false

@@ -35,6 +35,7 @@ pub fn run(
 ) -> Outcome {
     let (sink, results) = Collect::new();
     let (late_sink, late) = Collect::new();
+    let ranks = settings.ranks.count();
     let flow = Flow::with_settings("windows", settings);
     let state = flow.windowed("counts", windows, Count);
     let late_events = flow.channel::<Event>("late");
@@ -50,7 +51,14 @@ pub fn run(
         .sink("results", sink);
     flow.stage("late", &late_events).sink("late", late_sink);
     let running = flow.run().unwrap();
-    running.join().unwrap();
+    let stages = running.join().unwrap().stages;
+    let stage = |name: &str| stages.iter().find(|it| it.stage == name).unwrap();
+    // Other ranks read items of this one, and this one reads theirs.
+    if ranks == 1 {
+        let read = stage("count").items_in + stage("late").items_in;
+        assert_eq!(stage("events").items_out, read, "{stages:?}");
+    }
+    assert_eq!(stage("count").items_out, stage("count/results").items_in);
     let totals = state.totals();
     assert_eq!(
         totals.open_windows, 0,

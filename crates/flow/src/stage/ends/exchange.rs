@@ -47,12 +47,14 @@ impl<T: Message> Exchange<T> {
         }
     }
 
+    /// Passes the results on, also to other ranks; returns how many there were.
     pub fn commit(&mut self, stamp: u64, event: Option<ControlEvent>) -> Result<usize, Failure> {
+        let mut count = 0;
         if let Some(remote) = &mut self.remote {
             // If a stage further on needs event time, it does so on all ranks.
-            remote.commit(event.filter(|_| self.local.wants_events()))?;
+            count += remote.commit(event.filter(|_| self.local.wants_events()))?;
         }
-        Ok(self.local.commit(stamp, event))
+        Ok(count + self.local.commit(stamp, event))
     }
 
     /// Sends the messages that wait for more elements; `false` when there is no room.

@@ -243,6 +243,10 @@ impl<T: Send + 'static, F: Send + Sync + 'static> End for ToFork<T, F> {
         Ok(are_done)
     }
 
+    fn take_sent(&mut self) -> usize {
+        self.ends_mut().map(|end| end.take_sent()).sum()
+    }
+
     fn has_more(&self) -> bool {
         self.ends().any(|end| end.has_more())
     }

@@ -1,6 +1,7 @@
 //! One instance's connection to all other ranks.
 
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 
 use crate::error::{BoxError, Failure};
@@ -16,6 +17,8 @@ pub struct Remote<T> {
     /// By rank: elements of the slice that is worked on, and how many of the bytes are whole ones.
     /// User code may panic in the middle of an item.
     staged: Vec<(Vec<u8>, usize)>,
+    /// The number of staged items.
+    items: usize,
     /// The values of this rank that the staged items refer to.
     lent: Vec<u64>,
     item: PhantomData<fn(&T)>,
@@ -27,6 +30,7 @@ impl<T: Message> Remote<T> {
         outlets.add_instance(writer);
         Remote {
             staged: vec![Default::default(); outlets.ranks()],
+            items: 0,
             lent: Vec::new(),
             outlets: Arc::clone(outlets),
             writer,
@@ -48,6 +52,7 @@ impl<T: Message> Remote<T> {
             None => encode()?,
         }
         *whole = staged.len();
+        self.items += 1;
         Ok(())
     }
 
@@ -56,12 +61,14 @@ impl<T: Message> Remote<T> {
             staged.clear();
             *whole = 0;
         }
+        self.items = 0;
         if let Some(references) = self.outlets.references() {
             references.take_back(self.lent.drain(..));
         }
     }
 
-    pub fn commit(&mut self, event: Option<ControlEvent>) -> Result<(), Failure> {
+    /// Passes the staged items on, and emits `event` behind them; returns how many there were.
+    pub fn commit(&mut self, event: Option<ControlEvent>) -> Result<usize, Failure> {
         self.outlets.add(&mut self.staged);
         // The other ranks release them.
         self.lent.clear();
@@ -69,7 +76,7 @@ impl<T: Message> Remote<T> {
             self.outlets.emit(self.writer, event)?;
         }
         self.outlets.send_due()?;
-        Ok(())
+        Ok(mem::take(&mut self.items))
     }
 
     pub fn pause(&mut self) -> Result<bool, Failure> {

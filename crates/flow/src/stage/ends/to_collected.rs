@@ -142,11 +142,15 @@ where
         }
         self.send();
         self.publish();
-        Ok(mem::take(&mut self.sent))
+        Ok(self.take_sent())
     }
 
     fn pause(&mut self) -> Result<bool, Failure> {
         Ok(self.send())
+    }
+
+    fn take_sent(&mut self) -> usize {
+        mem::take(&mut self.sent)
     }
 
     fn take_progress(&mut self) -> bool {
@@ -172,7 +176,7 @@ where
         self.publish();
         let late = self.late.as_mut();
         let is_finished = is_sent && late.is_none_or(|late| late.outbox.finish(end));
-        Ok(is_finished.then(|| mem::take(&mut self.sent)))
+        Ok(is_finished.then(|| self.take_sent()))
     }
 }
 

@@ -90,6 +90,8 @@ pub struct PendingFlush {
     late_event: Option<ControlEvent>,
     /// The last watermark that was passed on.
     emitted: Option<Timestamp>,
+    /// Results that were passed on and not yet counted.
+    sent: usize,
     /// Whether panes were visited since this was last taken, and there are more: perhaps none of them gave a result.
     has_progress: bool,
 }
@@ -118,7 +120,7 @@ where
         let is_done = self.flush(until, TURN_PARTIALS)?;
         // The event comes only behind all partial results of the panes that it closes.
         let event = self.waiting.event.take_if(|_| is_done);
-        self.exchange.commit(self.stamp, event)?;
+        self.waiting.sent += self.exchange.commit(self.stamp, event)?;
         self.waiting.has_progress |= !is_done;
         if is_done {
             self.waiting.until = None;
@@ -172,7 +174,7 @@ where
     fn commit_late(&mut self, event: Option<ControlEvent>) {
         if let Some(late) = &mut self.late {
             self.late_items.drain(..).for_each(|item| late.put(0, item));
-            late.commit(self.stamp, event);
+            self.waiting.sent += late.commit(self.stamp, event);
         }
     }
 
@@ -251,7 +253,7 @@ where
             self.absence.is_away |= matches!(event, Some(ControlEvent::Idle(_)));
             self.flush(Timestamp(i64::MAX), usize::MAX)?;
             self.commit_late(event);
-            return self.exchange.commit(stamp, event);
+            return Ok(self.exchange.commit(stamp, event)? + self.take_sent());
         }
         self.note(event);
         if self
@@ -261,7 +263,7 @@ where
             self.waiting.until = Some(Timestamp(i64::MAX));
         }
         self.send()?;
-        Ok(0)
+        Ok(self.take_sent())
     }
 
     fn pause(&mut self) -> Result<bool, Failure> {
@@ -273,6 +275,10 @@ where
 
     fn has_more(&self) -> bool {
         self.waiting.until.is_some() || self.waiting.event.is_some()
+    }
+
+    fn take_sent(&mut self) -> usize {
+        mem::take(&mut self.waiting.sent)
     }
 
     fn take_progress(&mut self) -> bool {
@@ -300,7 +306,7 @@ where
         let is_finished = is_sent && self.exchange.finish(end, &mut self.has_ended)?;
         let late = self.late.as_mut();
         let is_finished = is_finished && late.is_none_or(|late| late.finish(end));
-        Ok(is_finished.then_some(0))
+        Ok(is_finished.then(|| self.take_sent()))
     }
 }
 

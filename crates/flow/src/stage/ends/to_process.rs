@@ -314,11 +314,15 @@ where
         if self.missing.is_none() {
             self.send();
         }
-        Ok(mem::take(&mut self.release.sent))
+        Ok(self.take_sent())
     }
 
     fn pause(&mut self) -> Result<bool, Failure> {
         Ok(self.send())
+    }
+
+    fn take_sent(&mut self) -> usize {
+        mem::take(&mut self.release.sent)
     }
 
     fn has_more(&self) -> bool {
@@ -340,7 +344,7 @@ where
             self.time.watermark = Timestamp(i64::MAX);
             self.release.event = Some(ControlEvent::End);
         }
-        Ok(self.send().then(|| mem::take(&mut self.release.sent)))
+        Ok(self.send().then(|| self.take_sent()))
     }
 }
 

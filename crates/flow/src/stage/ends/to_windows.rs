@@ -128,7 +128,7 @@ impl<K: Key, A: Combine> End for ToWindows<K, A> {
         self.release.until = Some(time);
         self.release.event = event;
         self.send();
-        Ok(mem::take(&mut self.release.sent))
+        Ok(self.take_sent())
     }
 
     fn pause(&mut self) -> Result<bool, Failure> {
@@ -137,6 +137,10 @@ impl<K: Key, A: Combine> End for ToWindows<K, A> {
 
     fn has_more(&self) -> bool {
         self.release.until.is_some()
+    }
+
+    fn take_sent(&mut self) -> usize {
+        mem::take(&mut self.release.sent)
     }
 
     fn take_progress(&mut self) -> bool {
@@ -154,7 +158,7 @@ impl<K: Key, A: Combine> End for ToWindows<K, A> {
             self.release.until = Some(Timestamp(i64::MAX));
             self.release.event = Some(ControlEvent::End);
         }
-        Ok(self.send().then(|| mem::take(&mut self.release.sent)))
+        Ok(self.send().then(|| self.take_sent()))
     }
 }
 

@@ -56,7 +56,9 @@ where
                 Claim::Passed => return Ok(Activation::Done(0)),
                 Claim::Idle => {
                     self.store_letters(context, &mut instance.held_letters)?;
-                    return Ok(match instance.terminal.pause()? {
+                    let is_passed_on = instance.terminal.pause()?;
+                    self.counters.add_out(instance.terminal.take_sent());
+                    return Ok(match is_passed_on {
                         true => Activation::Idle,
                         false => Activation::Blocked,
                     });
