@@ -193,7 +193,7 @@ test("each stage of a flow shows its figures", async () => {
     assert.match(throughput, /^[\d,]+$/);
     assert.match(time, /^[\d.]+ (ns|µs|ms|s)$/);
   }
-  await page.getByText(/^\d+ workers?/).waitFor();
+  await page.getByText(/^\d+ workers?.*; a stage that reads a stream or a file counts its chunks/).waitFor();
   // The lag of event time behind the clock, and the flow's figures outside of its stages.
   await page.getByRole("cell", { name: /^\d+(\.\d)? s ago$/ }).first().waitFor();
   await page.getByText(/^[\d,]+ records? of ads$/).waitFor();
