@@ -34,8 +34,8 @@ use crate::exit;
 use crate::help::{unused_flag, with_used_settings};
 use crate::settings::{HTTP_DEFAULT, Settings};
 use crate::values::{
-    ByteRange, Kills, Limit, Place, Rate, lanes, limit, new_name, number, principal, record_size,
-    rule_host, size, some_bytes, some_time, text, time, virtual_logs,
+    ByteRange, Kills, Limit, Place, Rate, limit, new_name, number, partitions, principal,
+    record_size, rule_host, size, some_bytes, some_time, text, time, virtual_logs,
 };
 
 /// Stores streams of records, runs dataflows next to the data, and serves the results.
@@ -165,14 +165,16 @@ pub enum Command {
     Quickstart(QuickstartArgs),
     /// Serve the streams over the network, to Kafka clients and to Millstream clients
     ///
-    /// Runs until Ctrl-C or SIGTERM. Kafka clients see each stream as a topic, and each of its lanes as a partition. The server listens
-    /// on this machine only, unless --listen names other addresses.
+    /// Runs until Ctrl-C or SIGTERM. Kafka clients see each stream as a topic. The server listens on this machine only, unless
+    /// --listen names other addresses.
     ///
     /// With --json, prints one document as soon as the server listens: listen, the first address; listeners, all
     /// addresses; http, the address of the HTTP server, if any; and data, the data directory.
     Start(StartArgs),
     /// Create, list, describe, alter and delete streams; purge, copy, export and import their records
-    #[command(subcommand)]
+    ///
+    /// A stream is a topic for Kafka's clients.
+    #[command(subcommand, visible_alias = "topic")]
     Stream(StreamCommand),
     /// Append lines to a stream, each as a record
     Produce(ProduceArgs),
@@ -323,13 +325,16 @@ pub enum StreamCommand {
         /// The stream's name: letters, digits and . _ - / :
         #[arg(value_parser = new_name)]
         name: String,
-        /// Logical partitions
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = lanes)]
-        streamlets: u32,
-        /// Lanes of each streamlet, where producers append in parallel
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = lanes)]
-        lanes: u32,
-        /// Virtual logs that the lanes share
+        /// Partitions, where producers append in parallel [default: 1]
+        #[arg(long, value_name = "N", value_parser = partitions, conflicts_with_all = ["streamlets", "lanes"])]
+        partitions: Option<u32>,
+        /// Streamlets: groups of partitions; 1 without it
+        #[arg(long, value_name = "N", value_parser = partitions, hide = true)]
+        streamlets: Option<u32>,
+        /// Partitions of each streamlet; 1 without it
+        #[arg(long, value_name = "N", value_parser = partitions, hide = true)]
+        lanes: Option<u32>,
+        /// Virtual logs that the partitions share
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = virtual_logs)]
         virtual_logs: u32,
         /// When the server acknowledges records: sync, written, async or memory
@@ -343,24 +348,27 @@ pub enum StreamCommand {
     },
     /// List all streams
     List,
-    /// Show a stream's settings and lanes
+    /// Show a stream's settings and partitions
     Describe {
         /// The stream's name
         name: String,
     },
-    /// Add streamlets or lanes to a stream, or change its retention
+    /// Add partitions to a stream, or change its retention
     ///
     /// `millstream config set stream/NAME` changes other settings. The durability of a stream cannot change.
     #[command(group = ArgGroup::new("change").required(true).multiple(true)
-        .args(["streamlets", "lanes", "retain_for", "retain_bytes"]))]
+        .args(["partitions", "streamlets", "lanes", "retain_for", "retain_bytes"]))]
     Alter {
         /// The stream's name
         name: String,
-        /// Logical partitions, never fewer than before
-        #[arg(long, value_name = "N", value_parser = lanes)]
+        /// Partitions, never fewer than before
+        #[arg(long, value_name = "N", value_parser = partitions, conflicts_with_all = ["streamlets", "lanes"])]
+        partitions: Option<u32>,
+        /// Streamlets, never fewer than before
+        #[arg(long, value_name = "N", value_parser = partitions, hide = true)]
         streamlets: Option<u32>,
-        /// Lanes of each streamlet, never fewer than before
-        #[arg(long, value_name = "N", value_parser = lanes)]
+        /// Partitions of each streamlet, never fewer than before
+        #[arg(long, value_name = "N", value_parser = partitions, hide = true)]
         lanes: Option<u32>,
         #[command(flatten)]
         retention: RetentionArgs,

@@ -56,16 +56,27 @@ fn refused(verb: &str) -> &'static [&'static str] {
 pub fn unused_flag(command: &Command, matches: &ArgMatches) -> Option<String> {
     let (verb, below) = matches.subcommand()?;
     let used = used(verb, below.subcommand_name());
+    let deepest = command
+        .find_subcommand(verb)
+        .and_then(|verb| verb.find_subcommand(below.subcommand_name()?));
+    let is_own = |arg: &Arg| deepest.is_some_and(|deepest| has_own(deepest, arg));
     let is_unused = |arg: &&Arg| {
         let id = arg.get_id().as_str();
         let source = matches.value_source(id);
         source == Some(ValueSource::CommandLine)
             && !is_used(id, used)
             && !refused(verb).contains(&id)
+            && !is_own(arg)
     };
     let mut settings = command.get_arguments().filter(|arg| arg.is_global_set());
     let flag = settings.find(is_unused)?.get_long()?;
     Some(format!("--{flag}"))
+}
+
+/// Returns whether a command has an argument of its own with the name of a setting.
+fn has_own(command: &Command, setting: &Arg) -> bool {
+    let mut own = command.get_arguments().filter(|arg| !arg.is_global_set());
+    own.any(|arg| arg.get_id() == setting.get_id())
 }
 
 /// Hides the flags of settings that a command does not use.
@@ -79,10 +90,13 @@ pub fn with_used_settings(command: Command) -> Command {
         .cloned()
         .collect();
     let shown = |command: Command, used: &[Use]| {
-        let flags = settings.iter().map(|arg| {
-            let is_used = is_used(arg.get_id().as_str(), used);
-            arg.clone().hide(!is_used)
-        });
+        let flags = settings.iter().filter(|arg| !has_own(&command, arg));
+        let flags: Vec<Arg> = flags
+            .map(|arg| {
+                let is_used = is_used(arg.get_id().as_str(), used);
+                arg.clone().hide(!is_used)
+            })
+            .collect();
         // A setting that this level has is not inherited from the level above.
         command.args(flags)
     };

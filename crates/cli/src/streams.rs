@@ -7,13 +7,14 @@ mod transfer;
 use std::io::Write;
 use std::time::Duration;
 
+use anyhow::bail;
 use humantime::format_duration;
 use millstream_base::ByteSize;
 use millstream_log::{CLEANUP_POLICY, COMPACT, Log, StreamConfig, StreamInfo};
 use serde_json::{Value, json};
 
 use crate::args::{RetentionArgs, StreamCommand};
-use crate::console::{Align, Table, grouped, print, print_json, report, time};
+use crate::console::{Align, Table, count_of, grouped, print, print_json, report, time};
 use crate::node;
 use crate::remote::Remote;
 use crate::settings::Settings;
@@ -68,6 +69,7 @@ fn carry_out(command: StreamCommand, streams: &impl Streams, is_json: bool) -> a
     match command {
         StreamCommand::Create {
             name,
+            partitions,
             streamlets,
             lanes,
             virtual_logs,
@@ -77,8 +79,9 @@ fn carry_out(command: StreamCommand, streams: &impl Streams, is_json: bool) -> a
         } => {
             let keyed = keyed.then(|| (CLEANUP_POLICY.to_owned(), COMPACT.to_owned()));
             let config = StreamConfig {
-                streamlets,
-                lanes,
+                // As Kafka's clients create topics: their tools can add any number of partitions later.
+                streamlets: partitions.or(streamlets).unwrap_or(1),
+                lanes: lanes.unwrap_or(1),
                 virtual_logs,
                 durability,
                 retention_ms: retention.retain_for.and_then(millis),
@@ -92,12 +95,16 @@ fn carry_out(command: StreamCommand, streams: &impl Streams, is_json: bool) -> a
         StreamCommand::Describe { name } => describe(&streams.describe(&name)?, is_json),
         StreamCommand::Alter {
             name,
+            partitions,
             streamlets,
             lanes,
             retention,
         } => {
             let config = streams.describe(&name)?.config;
-            if streamlets.is_some() || lanes.is_some() {
+            if let Some(partitions) = partitions {
+                let (streamlets, lanes) = grown(&name, &config, partitions)?;
+                streams.grow(&name, streamlets, lanes)?;
+            } else if streamlets.is_some() || lanes.is_some() {
                 let streamlets = streamlets.unwrap_or(config.streamlets);
                 streams.grow(&name, streamlets, lanes.unwrap_or(config.lanes))?;
             }
@@ -123,6 +130,25 @@ fn carry_out(command: StreamCommand, streams: &impl Streams, is_json: bool) -> a
         | StreamCommand::Copy(_)
         | StreamCommand::Export(_)
         | StreamCommand::Import(_) => unreachable!("`run` carries these out, at a server only"),
+    }
+}
+
+/// Returns the numbers of streamlets and of lanes with which a stream has this many partitions.
+fn grown(name: &str, config: &StreamConfig, partitions: u32) -> anyhow::Result<(u32, u32)> {
+    // Another server may describe a stream without partitions.
+    let (streamlets, lanes) = (config.streamlets.max(1), config.lanes.max(1));
+    let now = u64::from(streamlets) * u64::from(lanes);
+    if u64::from(partitions) < now {
+        let now = count_of(now, "partition");
+        bail!("stream {name} has {now}, and cannot have fewer");
+    }
+    match (partitions % lanes, partitions % streamlets) {
+        (0, _) => Ok((partitions / lanes, lanes)),
+        (_, 0) => Ok((streamlets, partitions / streamlets)),
+        _ => bail!(
+            "stream {name} has {streamlets} streamlets of {lanes} partitions each: their number must be a multiple of \
+             {lanes} or of {streamlets}, and not {partitions}"
+        ),
     }
 }
 
@@ -183,7 +209,7 @@ fn list(infos: &[StreamInfo], is_json: bool) -> anyhow::Result<()> {
     }
     let mut table = Table::new(&[
         ("stream", Align::Left),
-        ("lanes", Align::Right),
+        ("partitions", Align::Right),
         ("records", Align::Right),
         ("bytes", Align::Right),
         ("durability", Align::Left),
@@ -196,7 +222,7 @@ fn list(infos: &[StreamInfo], is_json: bool) -> anyhow::Result<()> {
         let bytes = info.partitions.iter().map(|lane| lane.bytes);
         table.row([
             info.name.clone(),
-            format!("{}x{}", info.config.streamlets, info.config.lanes),
+            grouped(info.partitions.len() as u64),
             grouped(records.sum()),
             ByteSize(bytes.sum()).to_string(),
             durability(info),
@@ -223,10 +249,12 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
         format_duration(Duration::from_millis(ms)).to_string()
     });
     let retain_bytes = retention.map_or_else(none, |size| size.to_string());
+    let layout = match (info.config.streamlets, info.config.lanes) {
+        (1, _) | (_, 1) => String::new(),
+        (streamlets, lanes) => format!(" ({streamlets} streamlets of {lanes})"),
+    };
     let mut table = Table::new(&[
         ("partition", Align::Right),
-        ("streamlet", Align::Right),
-        ("lane", Align::Right),
         ("earliest", Align::Right),
         ("durable", Align::Right),
         ("groups", Align::Right),
@@ -236,8 +264,6 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
     for lane in &info.partitions {
         table.row([
             lane.partition.to_string(),
-            lane.streamlet.to_string(),
-            lane.lane.to_string(),
             grouped(lane.earliest.0),
             grouped(lane.durable.0),
             grouped(lane.groups as u64),
@@ -252,8 +278,7 @@ fn describe(info: &StreamInfo, is_json: bool) -> anyhow::Result<()> {
     print(|out| {
         writeln!(out, "stream        {}", info.name)?;
         writeln!(out, "id            {}", info.id)?;
-        writeln!(out, "streamlets    {}", info.config.streamlets)?;
-        writeln!(out, "lanes         {}", info.config.lanes)?;
+        writeln!(out, "partitions    {}{layout}", info.partitions.len())?;
         writeln!(out, "virtual logs  {}", info.config.virtual_logs)?;
         writeln!(out, "durability    {}", durability(info))?;
         writeln!(out, "retain for    {retain_for}")?;

@@ -59,8 +59,8 @@ pub fn workers(text: &str) -> Result<NonZeroUsize, String> {
     number(NonZeroUsize::MIN, Some(WORKERS_MAX))(text)
 }
 
-/// Parses a number of streamlets or lanes.
-pub fn lanes(text: &str) -> Result<u32, String> {
+/// Parses a number of partitions.
+pub fn partitions(text: &str) -> Result<u32, String> {
     number(1, Some(STREAM_PARTITIONS_MAX as u32))(text)
 }
 

@@ -36,8 +36,8 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
-    assert_eq!(cells[1], ["s", "2x1", "0", "0", "B", "sync"]);
-    assert_eq!(cells[2], ["views", "1x1", "0", "0", "B", "async"]);
+    assert_eq!(cells[1], ["s", "2", "0", "0", "B", "sync"]);
+    assert_eq!(cells[2], ["views", "1", "0", "0", "B", "async"]);
     let alter = [
         "stream",
         "alter",

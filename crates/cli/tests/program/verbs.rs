@@ -45,10 +45,10 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         .collect();
     assert_eq!(
         cells[0],
-        ["stream", "lanes", "records", "bytes", "durability"]
+        ["stream", "partitions", "records", "bytes", "durability"]
     );
-    assert_eq!(cells[1], ["clicks", "2x3", "0", "0", "B", "sync"]);
-    assert_eq!(cells[2], ["views", "1x1", "0", "0", "B", "async"]);
+    assert_eq!(cells[1], ["clicks", "6", "0", "0", "B", "sync"]);
+    assert_eq!(cells[2], ["views", "1", "0", "0", "B", "async"]);
 
     let alter = [
         "stream",
@@ -80,6 +80,50 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         .json();
     assert_eq!(list["streams"].as_array().unwrap().len(), 1);
     assert_eq!(list["streams"][0]["name"], "views");
+}
+
+#[test]
+fn streams_get_a_number_of_partitions_under_both_names_of_the_command() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    let partitions = |name: &str| {
+        let info = run(data, &["topic", "describe", name, "--json"]);
+        let info = info.assert_done().json();
+        info["lanes"].as_array().unwrap().len()
+    };
+    run(data, &["topic", "create", "t", "--partitions", "4"]).assert_done();
+    assert_eq!(partitions("t"), 4);
+    run(data, &["stream", "alter", "t", "--partitions", "7"]).assert_done();
+    assert_eq!(partitions("t"), 7);
+    let text = run(data, &["stream", "describe", "t"]).assert_done().text();
+    assert!(text.contains("partitions    7\n"), "{text}");
+    // The name of earlier versions.
+    run(data, &["stream", "create", "u", "--lanes", "4"]).assert_done();
+    assert_eq!(partitions("u"), 4);
+    run(data, &["stream", "alter", "u", "--partitions", "5"]).assert_done();
+    assert_eq!(partitions("u"), 5);
+    let wide = ["--streamlets", "2", "--lanes", "3"];
+    run(data, &[&["stream", "create", "v"], &wide[..]].concat()).assert_done();
+    run(data, &["stream", "alter", "v", "--partitions", "8"]).assert_done();
+    assert_eq!(partitions("v"), 8);
+    let text = run(data, &["stream", "describe", "v"]).assert_done().text();
+    assert!(
+        text.contains("partitions    8 (2 streamlets of 4)"),
+        "{text}"
+    );
+    let odd = ["stream", "alter", "v", "--partitions", "9"];
+    run(data, &odd).assert_fails(1, &["must be a multiple of 4 or of 2"]);
+    let fewer = ["stream", "alter", "t", "--partitions", "6"];
+    run(data, &fewer).assert_fails(1, &["has 7 partitions, and cannot have fewer"]);
+    let both = ["stream", "create", "w", "--partitions", "2", "--lanes", "2"];
+    run(data, &both).assert_fails(2, &["--partitions", "--lanes"]);
+    let help = run(data, &["stream", "create", "--help"])
+        .assert_done()
+        .text();
+    assert!(
+        help.contains("--partitions") && !help.contains("--lanes"),
+        "{help}"
+    );
 }
 
 fn lines(data: &Path, args: &[&str]) -> Vec<String> {
