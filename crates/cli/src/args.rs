@@ -347,6 +347,9 @@ pub enum StreamCommand {
         retention: RetentionArgs,
     },
     /// List all streams
+    ///
+    /// The column `offsets` counts the offsets from the first record to the last one. These are the records, the markers
+    /// that end transactions, and the records that compaction has removed.
     List,
     /// Show a stream's settings and partitions
     Describe {

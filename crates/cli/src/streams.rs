@@ -210,12 +210,14 @@ fn list(infos: &[StreamInfo], is_json: bool) -> anyhow::Result<()> {
     let mut table = Table::new(&[
         ("stream", Align::Left),
         ("partitions", Align::Right),
-        ("records", Align::Right),
+        ("offsets", Align::Right),
         ("bytes", Align::Right),
         ("durability", Align::Left),
     ]);
     for info in infos {
-        let records = info
+        // Markers of transactions have offsets, and compacted records had some. To count the records would take a read of
+        // the stream.
+        let offsets = info
             .partitions
             .iter()
             .map(|lane| lane.durable.0 - lane.earliest.0);
@@ -223,7 +225,7 @@ fn list(infos: &[StreamInfo], is_json: bool) -> anyhow::Result<()> {
         table.row([
             info.name.clone(),
             grouped(info.partitions.len() as u64),
-            grouped(records.sum()),
+            grouped(offsets.sum()),
             ByteSize(bytes.sum()).to_string(),
             durability(info),
         ]);

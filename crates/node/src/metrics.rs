@@ -111,7 +111,7 @@ fn of_partitions(streams: &[StreamInfo]) -> [Metric; 8] {
         by("partition_end_offset", "Behind the last durable record.", |lane| lane.durable.0),
         by("partition_stable_offset", "Where readers of committed records, and compaction, wait for the end of a transaction.",
             |lane| lane.stable.0),
-        by("partition_records", "Durable records.", |lane| lane.durable.0 - lane.earliest.0),
+        by("partition_records", "Durable offsets: records, markers of transactions, and records that compaction has removed.", |lane| lane.durable.0 - lane.earliest.0),
         by("partition_bytes", "Durable bytes.", |lane| lane.bytes),
         by("partition_log_groups", "Groups of segments, each a file.", |lane| lane.groups as u64),
         by("partition_faulted", "1 when the partition has a fault, as a damaged file is, and 0 else.",

@@ -45,7 +45,7 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         .collect();
     assert_eq!(
         cells[0],
-        ["stream", "partitions", "records", "bytes", "durability"]
+        ["stream", "partitions", "offsets", "bytes", "durability"]
     );
     assert_eq!(cells[1], ["clicks", "6", "0", "0", "B", "sync"]);
     assert_eq!(cells[2], ["views", "1", "0", "0", "B", "async"]);
