@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use comfy_table::CellAlignment;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 use tracing::Level;
 
@@ -83,8 +84,8 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 /// The number of spaces between two columns of a table.
 const COLUMN_GAP: u16 = 2;
 
-/// A longer cell of a table is cut off.
-const CELL_CHARS_MAX: usize = 60;
+/// A cell of a table that is no longer is never cut, however narrow the terminal is.
+const CELL_CHARS_MIN: usize = 60;
 
 /// A table whose columns have headings; numbers are aligned to the right.
 #[derive(Debug)]
@@ -109,7 +110,7 @@ impl Table {
 
     /// Adds a row, with a cell for each column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells = cells.into_iter().map(|cell| shown(&cell));
+        let cells = cells.into_iter().map(|cell| printable(&cell));
         self.rows.push(cells.collect());
     }
 
@@ -118,11 +119,20 @@ impl Table {
     }
 
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        self.write_within(out, terminal_columns())
+    }
+
+    /// Writes the table, and cuts long cells if it does not fit in a terminal of this width. A pipe has no width: programs
+    /// get all cells whole.
+    fn write_within(&self, out: &mut impl Write, columns: Option<usize>) -> io::Result<()> {
+        let cell_max = columns.map_or(usize::MAX, |columns| self.cell_max(columns));
+        let rows = self.rows.iter();
+        let rows = rows.map(|row| row.iter().map(move |cell| cut(cell, cell_max)));
         let mut table = comfy_table::Table::new();
         table
             .load_style(comfy_table::presets::NOTHING)
             .set_header(self.columns.iter().map(|(name, _)| *name))
-            .add_rows(&self.rows);
+            .add_rows(rows);
         for (column, (_, align)) in table.column_iter_mut().zip(&self.columns) {
             column.set_padding((0, COLUMN_GAP));
             column.set_cell_alignment(match align {
@@ -132,19 +142,49 @@ impl Table {
         }
         writeln!(out, "{}", table.trim_fmt())
     }
+
+    /// Returns the greatest length of cells with which the table fits in this many columns.
+    fn cell_max(&self, columns: usize) -> usize {
+        let width = |(index, (name, _)): (usize, &(&str, Align))| {
+            let cells = self.rows.iter().filter_map(|row| row.get(index));
+            let widest = cells.map(|cell| cell.chars().count()).max();
+            widest.unwrap_or(0).max(name.len())
+        };
+        let widths: Vec<usize> = self.columns.iter().enumerate().map(width).collect();
+        let gaps = usize::from(COLUMN_GAP) * widths.len().saturating_sub(1);
+        let fits = |max: &usize| {
+            let cells = widths.iter().map(|width| width.min(max));
+            cells.sum::<usize>() + gaps <= columns
+        };
+        let widest = widths.iter().copied().max().unwrap_or(0);
+        let maxima = CELL_CHARS_MIN..=widest.max(CELL_CHARS_MIN);
+        maxima.rev().find(fits).unwrap_or(CELL_CHARS_MIN)
+    }
 }
 
-/// The start of a text, without control characters, which the terminal would execute.
-fn shown(text: &str) -> String {
+/// Returns a text without control characters, which the terminal would execute.
+fn printable(text: &str) -> String {
     let printable = |char: char| match char.is_control() {
         true => char::REPLACEMENT_CHARACTER,
         false => char,
     };
-    let mut shown: String = text.chars().take(CELL_CHARS_MAX).map(printable).collect();
-    if text.chars().nth(CELL_CHARS_MAX).is_some() {
-        shown.push('…');
+    text.chars().map(printable).collect()
+}
+
+/// Returns a text of at most this many characters, which ends in `…` if it is cut.
+fn cut(text: &str, max: usize) -> String {
+    if text.chars().nth(max).is_none() {
+        return text.to_owned();
     }
-    shown
+    let start = text.chars().take(max.saturating_sub(1));
+    start.chain(['…']).collect()
+}
+
+/// Returns the width of the terminal that stdout goes to; `None` if it goes elsewhere.
+fn terminal_columns() -> Option<usize> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    // Some terminals do not say how wide they are.
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Formats a number with separators between its thousands.
@@ -270,10 +310,28 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_truncated_and_control_characters_replaced() {
-        assert_eq!(shown("\x1b[2Jgrüß"), "\u{fffd}[2Jgrüß");
-        assert_eq!(shown(&"x".repeat(60)), "x".repeat(60));
-        assert_eq!(shown(&"x".repeat(100_000)), format!("{}…", "x".repeat(60)));
+    fn control_characters_are_replaced() {
+        assert_eq!(printable("\x1b[2Jgrüß"), "\u{fffd}[2Jgrüß");
+    }
+
+    #[test]
+    fn cells_are_cut_only_where_the_terminal_has_no_room() {
+        let written = |columns| {
+            let mut table = Table::new(&[("name", Align::Left), ("count", Align::Right)]);
+            table.row(["x".repeat(100), "7".to_owned()]);
+            let mut text = Vec::new();
+            table.write_within(&mut text, columns).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            let row = text.lines().nth(1).unwrap_or_default();
+            row.split_whitespace().next().map(str::to_owned)
+        };
+        let cut_at = |count: usize| Some(format!("{}…", "x".repeat(count - 1)));
+        assert_eq!(written(None), Some("x".repeat(100)));
+        assert_eq!(written(Some(107)), Some("x".repeat(100)));
+        assert_eq!(written(Some(106)), cut_at(99));
+        assert_eq!(written(Some(87)), cut_at(80));
+        // The start of a name must stay, even if the lines wrap.
+        assert_eq!(written(Some(20)), cut_at(60));
     }
 
     #[test]
