@@ -119,3 +119,21 @@ impl std::fmt::Debug for Error {
         std::fmt::Display::fmt(self, f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `fn main() -> Result<(), Error>` prints an error by `Debug`, also in a box.
+    #[test]
+    fn an_error_that_leaves_main_reads_like_one_of_a_command() {
+        let error = Error::Http {
+            address: "127.0.0.1:80".to_owned(),
+            error: std::io::Error::other("the port is taken"),
+        };
+        let text = "cannot listen on 127.0.0.1:80: the port is taken";
+        assert_eq!(format!("{error:?}"), text);
+        let boxed: Box<dyn std::error::Error> = error.into();
+        assert_eq!(format!("{boxed:?}"), text);
+    }
+}
