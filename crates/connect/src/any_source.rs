@@ -9,6 +9,7 @@ use millstream_flow::{
 };
 use millstream_record::Record;
 
+use crate::letter::show_record;
 use crate::server::{ServerRecords, ServerSource};
 use crate::source::{StoredChunks, StreamSource};
 
@@ -180,6 +181,10 @@ impl Parts for AnyRecords {
             AnyRecords::Stored(chunks) => chunks.origin(record),
             AnyRecords::Server(records) => records.origin(record),
         }
+    }
+
+    fn show(record: &Record<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show_record(record, f)
     }
 
     fn fault(&self) -> Option<BoxError> {

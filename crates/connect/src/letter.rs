@@ -1,5 +1,7 @@
 //! The encoding of a dead letter as a record.
 
+use std::fmt;
+
 use millstream_base::{Offset, Timestamp};
 use millstream_flow::{DeadLetter, Origin};
 use millstream_record::{ChunkBuilder, ChunkError, Compression, Record};
@@ -40,6 +42,14 @@ pub fn origin(stream: &str, partition: u32, record: &Record<'_>) -> Origin {
         key: record.key.map(<[u8]>::to_vec),
         value: record.value.map(<[u8]>::to_vec),
         headers: headers.collect(),
+    }
+}
+
+/// Writes a record as its dead letter shows it: the value, as text.
+pub fn show_record(record: &Record<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match record.value {
+        Some(value) => f.write_str(&String::from_utf8_lossy(value)),
+        None => f.write_str("(a record without a value)"),
     }
 }
 

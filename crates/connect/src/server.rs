@@ -1,6 +1,7 @@
 //! A stream of a server as the source of a flow.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
@@ -22,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::held_positions;
 use crate::held_records::HeldRecords;
-use crate::letter::origin;
+use crate::letter::{origin, show_record};
 use crate::network::Network;
 use crate::saved_positions;
 use crate::source_error::SourceError;
@@ -621,6 +622,10 @@ impl Parts for ServerRecords {
     fn origin(&self, record: &Record<'_>) -> Option<Origin> {
         let partition = self.fetched.partition().unsigned_abs();
         Some(origin(self.fetched.topic(), partition, record))
+    }
+
+    fn show(record: &Record<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show_record(record, f)
     }
 
     #[inline]

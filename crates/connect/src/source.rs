@@ -1,5 +1,6 @@
 //! A stream as the source of a flow.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,7 +19,7 @@ use millstream_log::{
 use millstream_record::{ChunkError, Chunks, Decompressor, Filter, Record};
 use parking_lot::Mutex;
 
-use crate::letter::origin;
+use crate::letter::{origin, show_record};
 use crate::saved_positions;
 use crate::source_error::SourceError;
 
@@ -110,6 +111,10 @@ impl Parts for StoredChunks {
 
     fn origin(&self, record: &Record<'_>) -> Option<Origin> {
         Some(origin(&self.0.stream, self.0.partition, record))
+    }
+
+    fn show(record: &Record<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show_record(record, f)
     }
 
     fn fault(&self) -> Option<BoxError> {

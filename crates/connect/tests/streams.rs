@@ -188,7 +188,8 @@ fn a_record_that_an_operator_rejects_fails_the_flow() {
     producer.flush().unwrap();
     let (running, _) = sum(StreamSource::bounded(&stream).split(2));
     let message = running.join().unwrap_err().to_string();
-    assert!(message.contains("Record { offset: Offset(10)"), "{message}");
+    let given = "it was given short, at offset 10 of partition 0 of stream s";
+    assert!(message.contains(given), "{message}");
 }
 
 #[test]
@@ -492,9 +493,9 @@ fn records_that_an_operator_rejects_go_to_the_dead_letter_stream() {
     let [two, panic, nothing, empty] = &found[..] else {
         panic!("{found:?}");
     };
-    assert!(two.item.contains(r#"value: Some(b"two")"#), "{two:?}");
+    assert_eq!(two.item, "two");
     assert_eq!(two.error, "invalid digit found in string");
-    assert!(panic.item.contains(r#"b"panic""#), "{panic:?}");
+    assert_eq!(panic.item, "panic");
     assert!(panic.error.contains("as the record demands"), "{panic:?}");
     let original = |offset, timestamp, key: Option<&str>, value: Option<&str>| Origin {
         stream: "s".to_owned(),
@@ -558,7 +559,7 @@ fn a_dead_letter_names_a_record_that_is_too_large_and_omits_it() {
     let letter = StoredLetter::read(&record.unwrap());
     assert_eq!(letter.place, Some(("s".to_owned(), 0, Offset(0))));
     assert_eq!(letter.original, None);
-    assert!(letter.item.starts_with("Record {"), "{}", letter.item);
+    assert!(letter.item.starts_with("xxx"), "{}", letter.item);
 }
 
 /// A flow that copies the numbers that an application has not seen yet, in two stages.

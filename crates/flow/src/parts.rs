@@ -1,6 +1,6 @@
 //! Items that consist of parts.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 
 use crate::error::BoxError;
 use crate::sinks::dead_letter::Origin;
@@ -21,9 +21,23 @@ pub trait Parts: 'static {
         None
     }
 
+    /// Writes a part as its dead letter and its error show it: as `Debug` does, unless there is a better text.
+    fn show(part: &Self::Part<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        part.fmt(f)
+    }
+
     /// Returns the error of an item whose parts cannot be decoded, if the item has found it.
     fn fault(&self) -> Option<BoxError> {
         None
+    }
+}
+
+/// A part that is printed by [`Parts::show`].
+pub(crate) struct Shown<'s, 'p, T: Parts + ?Sized>(pub &'s T::Part<'p>);
+
+impl<T: Parts + ?Sized> Debug for Shown<'_, '_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        T::show(self.0, f)
     }
 }
 

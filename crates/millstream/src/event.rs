@@ -1,5 +1,7 @@
 //! Events: the items of a stream with their times and keys.
 
+use std::fmt::{self, Debug};
+
 use millstream_base::Timestamp;
 use millstream_base::key::encode_key;
 use millstream_connect::EncodedRecord;
@@ -19,11 +21,16 @@ pub struct Event<T> {
 }
 
 /// An event is its own single part, since an operator that may fail processes parts.
-impl<T: std::fmt::Debug + 'static> Parts for Event<T> {
+impl<T: Debug + 'static> Parts for Event<T> {
     type Part<'a> = Event<T>;
 
     fn for_each_part(&self, mut visit: impl FnMut(&Event<T>)) {
         visit(self);
+    }
+
+    /// Without the time and the bytes of the key.
+    fn show(event: &Event<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        event.item.fmt(f)
     }
 }
 

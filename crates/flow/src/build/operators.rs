@@ -210,7 +210,7 @@ impl<I: Entry, C: Chain<I::Item>> Operators<I, C> {
     /// flow.run()?.join()?;
     /// assert_eq!(sum.merged(), 4);
     /// let letter = &letters.0.lock().unwrap()[0];
-    /// assert_eq!(letter.item, r#"b"two""#);
+    /// assert_eq!(letter.item, "two");
     /// assert_eq!(letter.error, "invalid digit found in string");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

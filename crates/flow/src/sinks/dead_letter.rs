@@ -16,7 +16,8 @@ pub const DEAD_LETTERS: &str = "dead letters";
 pub struct DeadLetter {
     /// The operator whose code failed, or for whose windows it came too late.
     pub operator: Arc<str>,
-    /// The operator's argument, as text (`Debug`), cut off after 64 KiB.
+    /// The operator's argument, as text, cut off after 64 KiB: the value of a record of a stream, or else what `Debug`
+    /// prints.
     pub item: String,
     /// The message of the panic, or the error; cut off after 64 KiB. Of a late item it begins with `late:`.
     pub error: String,

@@ -1,5 +1,6 @@
 //! Text files, read in parallel by byte ranges that never split a line.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -118,6 +119,10 @@ impl Parts for LineBlock {
 
     fn for_each_part(&self, mut visit: impl FnMut(&Text<'_>)) {
         self.lines().for_each(|line| visit(&Text(line)));
+    }
+
+    fn show(line: &Text<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(line))
     }
 }
 

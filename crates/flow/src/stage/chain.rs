@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use millstream_base::Timestamp;
 
 use crate::error::BoxError;
-use crate::parts::{Flatten, Parts};
+use crate::parts::{Flatten, Parts, Shown};
 use crate::stage::attempt::Attempt;
 use crate::stage::user_code::Label;
 use crate::state::table::Table;
@@ -289,9 +289,10 @@ where
             // Taking an item apart may panic as well.
             attempt.call(label, item, || {
                 item.for_each_part(|part| {
-                    let result = attempt.call(label, part, || function(part, &mut *out));
+                    let shown = Shown::<C::Out>(part);
+                    let result = attempt.call(label, &shown, || function(part, &mut *out));
                     if let Some(Err(error)) = result {
-                        attempt.reject(label, part, error);
+                        attempt.reject(label, &shown, error);
                     }
                     attempt.settle(|| item.origin(part));
                 });

@@ -59,14 +59,21 @@ impl Rejected {
         let end = self.item.floor_char_boundary(TOLD_BYTES_MAX);
         let ellipsis = if end < self.item.len() { " …" } else { "" };
         let item = &self.item[..end];
+        let place = self.origin.as_deref().map_or_else(String::new, |origin| {
+            let (offset, partition) = (origin.offset, origin.partition);
+            format!(
+                ", at offset {offset} of partition {partition} of stream {}",
+                origin.stream
+            )
+        });
         match self.failure {
             Failure::Error { operator, error } => Failure::Error {
                 operator,
-                error: format!("{error}; it was given {item}{ellipsis}").into(),
+                error: format!("{error}; it was given {item}{ellipsis}{place}").into(),
             },
             Failure::Panicked { operator, message } => Failure::Panicked {
                 operator,
-                message: format!("{message}; it was given {item}{ellipsis}"),
+                message: format!("{message}; it was given {item}{ellipsis}{place}"),
             },
         }
     }

@@ -118,6 +118,10 @@ impl<T: Parts> Parts for WindowEvents<T> {
     fn for_each_part(&self, visit: impl FnMut(&T::Part<'_>)) {
         self.for_each(visit);
     }
+
+    fn show(part: &T::Part<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        T::show(part, f)
+    }
 }
 
 impl<T: Parts> Clone for WindowEvents<T> {

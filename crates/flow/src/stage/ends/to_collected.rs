@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millstream_base::Timestamp;
 
 use crate::error::Failure;
-use crate::parts::Parts;
+use crate::parts::{Parts, Shown};
 use crate::stage::attempt::Attempt;
 use crate::stage::ends::outbox::Outbox;
 use crate::stage::late_item::LateItem;
@@ -211,7 +211,7 @@ where
                         late.extend(self.late.as_ref().map(|late| (late.function)(part)));
                     }
                     LateTo::DeadLetters => {
-                        let mut letter = Rejected::late(operator, part, why.into());
+                        let mut letter = Rejected::late(operator, &Shown::<T>(part), why.into());
                         letter.origin = item.origin(part).map(Arc::new);
                         rejected.push(letter);
                     }
