@@ -155,7 +155,8 @@ pub enum Command {
     /// With --file: every line becomes a record of the stream `lines`, and a flow counts the words of that stream.
     /// White space separates words.
     ///
-    /// With --data, the next run continues from the last checkpoint: the counts cover the events of all runs.
+    /// With --data, the next run continues from the last checkpoint: the counts cover the events of all runs. The stream
+    /// `ads` keeps the newest 4 GiB of events; `stream alter ads --retain-bytes SIZE` changes that.
     ///
     /// The fields of --json: ingested_records, the records that this run ingested, and ingested_bytes, the bytes of
     /// their values; durable_records, the records in the stream; seconds. With --file: words, prefixed_words, and in

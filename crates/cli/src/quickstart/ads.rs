@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use millstream_ads::{AdsError, AdsFlow, AdsTotals, EVENT_BYTES, EVENTS_STREAM, Generator};
-use millstream_base::{Clock, Random, SystemRandom};
+use millstream_base::{ByteSize, Clock, Random, SystemRandom};
 use millstream_client::{ClientError, Producer, ProducerConfig, ProducerRecord};
 use millstream_connect::{DEAD_LETTERS_SUFFIX, FlowGroup, StoredLetter, StreamSource};
 use millstream_flow::{Output, Parts, Running, Source, SourceStatus};
-use millstream_log::{Log, LogError};
+use millstream_log::{Log, LogError, StreamConfig};
 use millstream_serve::{Content, Metric, MetricKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::live::{Ingested, Live};
 use super::run::{Run, explained};
-use crate::console::{Align, Table, count_of, grouped, print, print_json};
+use crate::console::{Align, Progress, Table, count_of, grouped, print, print_json};
 use crate::door::Door;
 use crate::http::serve;
 use crate::remote::Remote;
@@ -32,6 +32,10 @@ const PACE: Duration = Duration::from_millis(5);
 
 /// Events between two checks for a stop signal, at full speed.
 const BURST_EVENTS: u64 = 1_000;
+
+/// The bytes of events that a new stream keeps: five minutes at the default rate. Retention must not remove events behind
+/// the last checkpoint, which is at most some seconds old.
+const EVENTS_KEPT: ByteSize = ByteSize(4 << 30);
 
 /// The document that `--json` prints. The totals include all runs since the first one.
 #[derive(Serialize)]
@@ -60,6 +64,7 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     if run.is_anew {
         AdsFlow::forget(run.log)?;
     }
+    keep_newest(run.log, run.progress)?;
     let ads = AdsFlow::start(run.log, run.flow_settings.clone());
     let ads = Arc::new(ads.map_err(|error| match error {
         AdsError::Flow(error) => explained(error),
@@ -98,6 +103,24 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
         true => print_json(&report),
         false => report.print(flow),
     }
+}
+
+/// Makes the stream of events with a bound, unless the stream exists, and prints the bound.
+fn keep_newest(log: &Log, progress: &Progress) -> anyhow::Result<()> {
+    let bounded = StreamConfig {
+        retention: Some(EVENTS_KEPT),
+        ..StreamConfig::default()
+    };
+    let events = log.stream_or_create(EVENTS_STREAM, bounded)?;
+    let kept = match events.config().retention {
+        Some(size) => format!("the newest {size} of events"),
+        None => "all events".to_owned(),
+    };
+    progress.note(&format!(
+        "the stream {EVENTS_STREAM} keeps {kept}; `millstream stream alter {EVENTS_STREAM} --retain-bytes SIZE` changes \
+         that"
+    ));
+    Ok(())
 }
 
 /// Counts the dead letters of a stream.

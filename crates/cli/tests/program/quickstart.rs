@@ -105,6 +105,24 @@ fn words_of_several_files_and_of_stdin_are_counted() {
 }
 
 #[test]
+fn the_events_have_a_bound_that_the_user_may_change() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    let args = ["quickstart", "--rate", "1000", "--for", "300ms"];
+    let args = [&args[..], &["--http", "127.0.0.1:0"]].concat();
+    let told = |kept| format!("the stream ads keeps {kept}; `millstream stream alter ads");
+    let first = run(&data, &args).assert_done().stderr;
+    assert!(
+        first.contains(&told("the newest 4 GiB of events")),
+        "{first}"
+    );
+    let alter = ["stream", "alter", "ads", "--retain-bytes", "none"];
+    run(&data, &alter).assert_done();
+    let second = run(&data, &args).assert_done().stderr;
+    assert!(second.contains(&told("all events")), "{second}");
+}
+
+#[test]
 fn a_second_run_counts_the_records_of_the_first() {
     let dir = tempdir().unwrap();
     let data = dir.path().join("data");
