@@ -33,12 +33,11 @@ public final class AdsPeer {
     private static final Duration WATERMARKS_EVERY = Duration.ofMillis(10);
 
     /**
-     * How long a buffer of the exchange waits to be full. Behind the first phase few ever are, so
-     * this is in each latency; Flink's default of 100 ms would be most of it.
+     * Its argument is how long a buffer of the exchange waits to be full, in milliseconds. Behind
+     * the first phase few ever are, so this is in each latency.
      */
-    private static final Duration BUFFERS_WAIT = Duration.ofMillis(5);
-
     public static void main(String[] arguments) throws Exception {
+        long buffersWaitMs = Long.parseLong(arguments[0]);
         var settings =
                 new MiniClusterConfiguration.Builder()
                         .setNumTaskManagers(1)
@@ -47,16 +46,17 @@ public final class AdsPeer {
                         .build();
         try (var cluster = new MiniCluster(settings)) {
             cluster.start();
-            Orders.answer(order -> run(cluster, order));
+            Orders.answer(order -> run(cluster, order, buffersWaitMs));
         }
     }
 
-    private static void run(MiniCluster cluster, Order order) throws Exception {
+    private static void run(MiniCluster cluster, Order order, long buffersWaitMs)
+            throws Exception {
         var environment = StreamExecutionEnvironment.getExecutionEnvironment(new Configuration());
         environment.setParallelism(Order.INSTANCES);
         environment.getConfig().enableObjectReuse();
         environment.getConfig().setAutoWatermarkInterval(WATERMARKS_EVERY.toMillis());
-        environment.setBufferTimeout(BUFFERS_WAIT.toMillis());
+        environment.setBufferTimeout(buffersWaitMs);
         DataStream<Event> events =
                 environment.fromSource(
                         new EventSource(order),

@@ -38,13 +38,14 @@ struct Printed {
 }
 
 impl Peer {
-    /// Starts a system by its name.
+    /// Starts a system by its name. Flink takes a time in milliseconds: how long its buffers wait to be full.
     ///
     /// # Errors
     /// When it does not start.
-    pub fn start(name: &str, app: App) -> Result<Peer> {
+    pub fn start(name: &str, buffers_wait_ms: Option<u64>, app: App) -> Result<Peer> {
         let mut process = millstream_testing::command(project::root().join("bench/peers/ads.sh"))
             .arg(name)
+            .args(buffers_wait_ms.map(|ms| ms.to_string()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // The processes that the script starts end with it.

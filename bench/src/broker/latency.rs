@@ -26,7 +26,7 @@ const CHUNK_RECORDS: usize = 20;
 const WARM_UP: usize = 200;
 
 /// Targets for the other's latency divided by ours: Kafka's, and that of a bare write and sync.
-const ASYNC_TARGET: f64 = 2.0;
+const WRITTEN_TARGET: f64 = 2.0;
 const SYNC_TARGET: f64 = 1.0 / 1.5;
 
 type Pick = fn(&Latency) -> f64;
@@ -71,22 +71,16 @@ pub fn latency(bench: &Bench) -> Result<Vec<Case>> {
     };
     let parts: [(&str, Pick); 2] = [("p50", |of| of.p50), ("p99", |of| of.p99)];
     let mut cases = Vec::new();
-    for (part, pick) in parts {
-        let kafka: Vec<f64> = kafka.iter().flatten().map(pick).collect();
-        let case = case(part, Durability::Async, ours.iter().map(pick));
-        cases.push(match (kafka.is_empty(), part) {
-            (true, _) => case,
-            (false, "p99") => case.by_hand(kafka).target(ASYNC_TARGET),
-            (false, _) => case.by_hand(kafka),
-        });
-    }
-    for (part, pick) in parts {
-        let case = case(part, Durability::Written, written.iter().map(pick));
-        let kafka: Vec<f64> = kafka.iter().flatten().map(pick).collect();
-        cases.push(match kafka.is_empty() {
-            true => case,
-            false => case.by_hand(kafka),
-        });
+    for (durability, ours) in [(Durability::Async, ours), (Durability::Written, written)] {
+        for (part, pick) in parts {
+            let kafka: Vec<f64> = kafka.iter().flatten().map(pick).collect();
+            let case = case(part, durability, ours.iter().map(pick));
+            cases.push(match (kafka.is_empty(), durability, part) {
+                (true, ..) => case,
+                (false, Durability::Written, "p99") => case.by_hand(kafka).target(WRITTEN_TARGET),
+                (false, ..) => case.by_hand(kafka),
+            });
+        }
     }
     for (part, pick) in parts {
         let synced = synced.iter().map(pick);

@@ -1,5 +1,7 @@
 //! The time until a broker takes records, and its memory.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -8,6 +10,7 @@ use super::contender::{Contender, Node, has_kafka};
 use super::durability::Durability;
 use super::load::{self, Producer};
 use crate::connection::{check_produced, chunk, produce_frame};
+use crate::fetcher::Fetcher;
 use crate::measure::{Bench, median};
 use crate::report::{Better, Case};
 
@@ -20,6 +23,9 @@ const CHUNK_RECORDS: usize = 150;
 
 /// The time from the start of the process to the first record.
 const START_MS_MAX: f64 = 200.0;
+
+/// The memory that the broker has resident at most.
+const LOADED_MIB_MAX: f64 = 200.0;
 
 struct Seen {
     start_ms: f64,
@@ -44,13 +50,13 @@ pub fn resources(bench: &Bench) -> Result<Vec<Case>> {
         |pick: fn(&Seen) -> f64| -> Vec<f64> { kafka.iter().flatten().map(pick).collect() };
     let start = case("start", "ms", |seen| seen.start_ms).bound(START_MS_MAX);
     let idle = case("memory-idle", "MiB", |seen| seen.idle_mib);
-    let loaded = case("memory-under-load", "MiB", |seen| seen.loaded_mib);
+    let loaded = case("memory-under-load", "MiB", |seen| seen.loaded_mib).bound(LOADED_MIB_MAX);
     Ok(match kafka.is_empty() {
         true => vec![start, idle, loaded],
         false => vec![
             start.peer("Kafka", median(&of_kafka(|seen| seen.start_ms))),
             idle.by_hand(of_kafka(|seen| seen.idle_mib)),
-            loaded.by_hand(of_kafka(|seen| seen.loaded_mib)),
+            loaded.peer("Kafka", median(&of_kafka(|seen| seen.loaded_mib))),
         ],
     })
 }
@@ -58,7 +64,7 @@ pub fn resources(bench: &Bench) -> Result<Vec<Case>> {
 fn look(bench: &Bench, contender: Contender) -> Result<Seen> {
     let node = Node::start(bench, contender, bench.size(6 << 30, 1 << 30))?;
     let (idle_mib, _) = node.resident_mib()?;
-    node.create_topic(TOPIC, PRODUCERS as i32, Durability::Async)?;
+    node.create_topic(TOPIC, PRODUCERS as i32, Durability::Written)?;
     let chunk = chunk(CHUNK_RECORDS)?;
     let producer = |number: usize| -> Result<Producer> {
         Ok(Producer {
@@ -68,10 +74,26 @@ fn look(bench: &Bench, contender: Contender) -> Result<Seen> {
     };
     let producers: Vec<Producer> = (0..PRODUCERS).map(producer).collect::<Result<_>>()?;
     let lasts = Duration::from_millis(bench.size(3000, 100));
-    load::run(node.address(), &producers, lasts, check_produced)?;
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&node, &is_over));
+        let sent = load::run(node.address(), &producers, lasts, check_produced);
+        is_over.store(true, Ordering::Relaxed);
+        reader.join().expect("the reader does not panic")?;
+        sent
+    })?;
     Ok(Seen {
         start_ms: node.started_s * 1e3,
         idle_mib,
         loaded_mib: node.resident_mib()?.1,
     })
+}
+
+/// Reads the first partition at its head.
+fn read(node: &Node, is_over: &AtomicBool) -> Result<()> {
+    let mut fetcher = Fetcher::new(node.address(), TOPIC, 0)?;
+    while !is_over.load(Ordering::Relaxed) {
+        fetcher.fetch()?;
+    }
+    Ok(())
 }

@@ -82,32 +82,40 @@ fn lasts(bench: &Bench, full_ms: u64) -> Duration {
 }
 
 fn beside_kafka(bench: &Bench, nodes: &Nodes, shape: &Shape) -> Result<Case> {
-    let sides = nodes.sides(&[Durability::Async]);
+    // Kafka's guarantee, and the lesser one.
+    let sides = nodes.sides(&[Durability::Written, Durability::Async]);
     // The time to create and to delete partitions does not count.
+    let topic = |durability: Durability| format!("{}-{}", shape.name, durability.name());
     for Side { node, durability } in &sides {
-        node.create_topic(shape.name, shape.partitions as i32, *durability)?;
+        node.create_topic(&topic(*durability), shape.partitions as i32, *durability)?;
     }
-    let rounds = bench.turns(sides.len(), |place| shape.run(bench, sides[place].node))?;
-    for Side { node, .. } in &sides {
-        node.delete_topic(shape.name)?;
+    let rounds = bench.turns(sides.len(), |place| {
+        let Side { node, durability } = &sides[place];
+        shape.run(bench, node, &topic(*durability))
+    })?;
+    for Side { node, durability } in &sides {
+        node.delete_topic(&topic(*durability))?;
     }
-    let [ours, kafka @ ..] = &rounds[..] else {
+    let [ours, weaker, kafka @ ..] = &rounds[..] else {
         bail!("ours is missing");
     };
-    let rates = ours.iter().map(|took| took.million_per_s).collect();
-    let cpu: Vec<f64> = ours.iter().map(|took| took.cpu_s_per_million).collect();
-    let kafka: Vec<&Took> = kafka.iter().flatten().collect();
+    let rates = |of: &[Took]| -> Vec<f64> { of.iter().map(|took| took.million_per_s).collect() };
+    let cpu = |of: &[Took]| {
+        let cpu: Vec<f64> = of.iter().map(|took| took.cpu_s_per_million).collect();
+        median(&cpu)
+    };
     let name = format!("{THROUGHPUT}/{}", shape.name);
-    let case = Case::new(name, "M records/s", Better::Higher, rates)
-        .detail("cpu_s_per_million_records", median(&cpu));
-    if kafka.is_empty() {
+    let case = Case::new(name, "M records/s", Better::Higher, rates(ours))
+        .detail("cpu_s_per_million_records", cpu(ours))
+        .detail("cpu_s_per_million_records_async", cpu(weaker))
+        .peer(Durability::Async.name(), median(&rates(weaker)));
+    let [kafka] = kafka else {
         return Ok(case);
-    }
-    let cpu: Vec<f64> = kafka.iter().map(|took| took.cpu_s_per_million).collect();
+    };
     Ok(case
-        .by_hand(kafka.iter().map(|took| took.million_per_s).collect())
+        .by_hand(rates(kafka))
         .target(shape.faster)
-        .detail("cpu_s_per_million_records_of_kafka", median(&cpu)))
+        .detail("cpu_s_per_million_records_of_kafka", cpu(kafka)))
 }
 
 struct Took {
@@ -116,10 +124,10 @@ struct Took {
 }
 
 impl Shape {
-    fn run(&self, bench: &Bench, node: &Node) -> Result<Took> {
+    fn run(&self, bench: &Bench, node: &Node, topic: &str) -> Result<Took> {
         bench.settle_disk();
         let producers: Vec<Producer> = (0..self.producers)
-            .map(|n| self.producer(n))
+            .map(|n| self.producer(n, topic))
             .collect::<Result<_>>()?;
         let lasts = lasts(bench, self.lasts_ms);
         let send = || load::run(node.address(), &producers, lasts, check_produced);
@@ -131,14 +139,14 @@ impl Shape {
         })
     }
 
-    fn producer(&self, number: usize) -> Result<Producer> {
+    fn producer(&self, number: usize, topic: &str) -> Result<Producer> {
         let share = (self.partitions / self.producers).max(1);
         let first = number * share % self.partitions;
         let partitions: Vec<i32> = (first..first + share).map(|n| n as i32).collect();
         let chunk = chunk(SMALL)?;
         let frames = partitions
             .chunks(self.chunks_per_request)
-            .map(|some| produce_frame(self.name, some, &chunk));
+            .map(|some| produce_frame(topic, some, &chunk));
         Ok(Producer {
             frames: frames.collect::<Result<_>>()?,
             in_flight: IN_FLIGHT,

@@ -51,7 +51,7 @@ pub fn tools(bench: &Bench) -> Result<Vec<Case>> {
         return Ok(Vec::new());
     }
     let nodes = Nodes::start(bench, 6 << 30)?;
-    let sides = nodes.sides(&[Durability::Async]);
+    let sides = nodes.sides(&[Durability::Written]);
     let mut cases = Vec::new();
     for size in &SIZES {
         let rounds = bench.turns(sides.len(), |place| size.run(bench, sides[place].node))?;
@@ -66,7 +66,7 @@ pub fn tools(bench: &Bench) -> Result<Vec<Case>> {
 
 impl Size {
     fn run(&self, bench: &Bench, node: &Node) -> Result<Run> {
-        node.create_topic(TOPIC, PARTITIONS, Durability::Async)?;
+        node.create_topic(TOPIC, PARTITIONS, Durability::Written)?;
         bench.settle_disk();
         let run = Run {
             produce: self.took(bench, node, || produce(node, self))?,
