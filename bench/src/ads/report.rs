@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use millstream_ads::benchmark::{App, Order, Probe, probe};
+use millstream_ads::benchmark::{App, Latency, Order, Probe, probe};
 use millstream_base::EnergyMeter;
 
 use super::by_hand::ByHand;
@@ -125,9 +125,15 @@ pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
     write_runs(bench, &all)?;
     draw(bench, app, &all)?;
 
-    let [ours, by_hand, others @ ..] = &all[..] else {
+    let [ours, by_hand, others @ ..] = &mut all[..] else {
         bail!("ours and the loop by hand are missing");
     };
+    let mut at_same_rate = Vec::new();
+    for theirs in others.iter_mut() {
+        if theirs.name == "timely" && theirs.rounds.iter().any(Option::is_some) {
+            at_same_rate.push(latency_at_same_rate(bench, app, ours, theirs)?);
+        }
+    }
     let window_s = window_ms(bench) as f64 / 1e3;
     let throughput = beside("throughput", ours, by_hand)?
         .target(of_loop)
@@ -156,6 +162,7 @@ pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
         });
         cases.push(latency_beside(&format!("latency/{name}"), ours, theirs)?);
     }
+    cases.extend(at_same_rate);
     Ok(cases)
 }
 
@@ -470,6 +477,38 @@ fn latency_beside(name: &str, ours: &Searched, theirs: &Searched) -> Result<Case
         .detail("p99_ms", median(&p99))
         .detail("p50_of_the_other_ms", median(&p50_of_the_other))
         .detail("p99_of_the_other_ms", median(&p99_of_the_other)))
+}
+
+/// Both at the lower of the rates that they sustain, in turn.
+fn latency_at_same_rate(
+    bench: &Bench,
+    app: App,
+    ours: &mut Searched,
+    theirs: &mut Searched,
+) -> Result<Case> {
+    let million_per_s = median(&ours.million_per_s()).min(median(&theirs.million_per_s()));
+    let rate = (million_per_s * 1e6) as u64;
+    let name = format!("latency-at-same-rate/{}", theirs.name);
+    let mut both = [ours, theirs];
+    let rounds = bench.warm_turns(both.len(), |place| {
+        let searched = &mut both[place];
+        let run = run(bench, app, searched.name, searched.contender.as_mut(), rate)?;
+        Ok(run.probe.latency)
+    })?;
+    let [mine, other] = &rounds[..] else {
+        bail!("a contender is missing");
+    };
+    let all = |of: &[Latency], pick: fn(&Latency) -> f64| of.iter().map(pick).collect::<Vec<_>>();
+    Ok(
+        Case::new(name, "ms", Better::Lower, all(mine, |it| it.mean))
+            .by_hand(all(other, |it| it.mean))
+            .target(1.0)
+            .detail("million_events_per_s", million_per_s)
+            .detail("p50_ms", median(&all(mine, |it| it.p50)))
+            .detail("p99_ms", median(&all(mine, |it| it.p99)))
+            .detail("p50_of_the_other_ms", median(&all(other, |it| it.p50)))
+            .detail("p99_of_the_other_ms", median(&all(other, |it| it.p99))),
+    )
 }
 
 /// Every run.
