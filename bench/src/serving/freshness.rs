@@ -56,7 +56,7 @@ struct Accepted {
 }
 
 pub fn freshness(bench: &Bench) -> Result<Vec<Case>> {
-    let lasts = Duration::from_millis(bench.size(100_000, 500));
+    let lasts = Duration::from_millis(bench.size(50_000, 500));
     let folder = bench.folder(FRESHNESS, 8 << 30)?;
     let mut cases = Vec::new();
     for (level, query) in LEVELS {

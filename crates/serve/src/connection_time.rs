@@ -40,6 +40,11 @@ impl ConnectionTime {
         });
     }
 
+    /// Whether the connection was opened this long ago.
+    pub fn is_older_than(&self, time: Duration) -> bool {
+        self.opened_at.elapsed() >= time
+    }
+
     /// Waits until the time is over.
     pub async fn is_over(&self) {
         loop {

@@ -1,5 +1,6 @@
 //! The listener, and the bounds of the machine's resources that clients can use.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
@@ -55,9 +57,12 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// the last answer.
 const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The longest life of a connection, unless a watch extends it. It then finishes its request and closes, so that a
-/// client that reads slowly cannot hold it forever.
+/// The longest life of a connection, unless a watch extends it. Then the next answer says that the server closes it: a client of
+/// HTTP/1 would not know whether the server has seen a request that it sends while the server closes.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// The time for that answer, so that a client that reads slowly cannot hold its connection forever.
+const LAST_REQUEST_TIME_MAX: Duration = REQUEST_HEAD_TIME_MAX;
 
 /// The time that a closing connection has for its last answer.
 const LAST_ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -314,10 +319,8 @@ async fn serve(
         visitor,
         time: Arc::clone(&time),
     });
-    let answer = service_fn(move |mut request| {
-        begin_request(&connection.time, &mut request);
-        Arc::clone(&pages).answer(Arc::clone(&connection), request)
-    });
+    let service =
+        service_fn(move |request| answer(Arc::clone(&pages), Arc::clone(&connection), request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -331,7 +334,7 @@ async fn serve(
         .max_header_list_size(REQUEST_HEAD_BYTES_MAX as u32)
         .initial_stream_window_size(UNREAD_BYTES_MAX)
         .initial_connection_window_size(UNREAD_BYTES_MAX);
-    let connection = builder.serve_connection(TokioIo::new(stream), answer);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     // A failed connection concerns its client alone, which sees the failure.
     tokio::select! {
@@ -343,9 +346,24 @@ async fn serve(
     let _ = timeout(LAST_ANSWER_TIME_MAX, connection).await;
 }
 
+async fn answer(
+    pages: Arc<Guarded>,
+    connection: Arc<Connection>,
+    mut request: Request<Incoming>,
+) -> Result<Response, Infallible> {
+    begin_request(&connection.time, &mut request);
+    let is_http1 = request.version() < Version::HTTP_2;
+    let mut response = pages.answer(Arc::clone(&connection), request).await?;
+    if is_http1 && connection.time.is_older_than(CONNECTION_TIME_MAX) {
+        let headers = response.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}
+
 /// Lets the connection of a request live on. Names the host of a request of HTTP/2 in the header that HTTP/1 has for it.
 fn begin_request(time: &ConnectionTime, request: &mut Request<Incoming>) {
-    time.live_for(CONNECTION_TIME_MAX);
+    time.live_for(CONNECTION_TIME_MAX + LAST_REQUEST_TIME_MAX);
     if request.version() == Version::HTTP_2
         && let Some(authority) = request.uri().authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
@@ -361,6 +379,7 @@ mod tests {
     use axum::routing::get;
     use millstream_flow::Running;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::sync::mpsc;
     use tokio::time::Instant;
     use tokio_rustls::TlsConnector;
     use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -391,6 +410,9 @@ mod tests {
         Arc::new(Guarded::new(Rules::new(Vec::new()), Arc::new(shown), pages))
     }
 
+    /// The bytes of the body of an answer.
+    const ANSWER_BYTES: usize = 1 << 20;
+
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
     /// Returns the time that a connection of `client` lasts on a simulated clock.
@@ -398,7 +420,7 @@ mod tests {
         client: impl FnOnce(DuplexStream) -> C,
     ) -> Duration {
         let (near, far) = duplex(1 << 10);
-        let answer = || async { "x".repeat(1 << 20) };
+        let answer = || async { "x".repeat(ANSWER_BYTES) };
         let pages = guarded(Router::new().route("/", get(answer)));
         let (_stop, stopping) = watch::channel(());
         tokio::spawn(client(near));
@@ -415,28 +437,43 @@ mod tests {
         });
         let time = time.await;
         assert!(time >= CONNECTION_TIME_MAX, "{time:?}");
-        let time_max = CONNECTION_TIME_MAX + 2 * LAST_ANSWER_TIME_MAX;
+        let time_max = CONNECTION_TIME_MAX + LAST_REQUEST_TIME_MAX + 2 * LAST_ANSWER_TIME_MAX;
         assert!(time <= time_max, "{time:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn long_connections_are_closed_between_requests() {
+    async fn a_long_connection_is_closed_behind_an_answer_that_says_so() {
+        let (sender, mut answers) = mpsc::unbounded_channel();
         let time = time_served(|mut client| async move {
-            let mut answer = vec![0; 1 << 20];
-            while client.write_all(REQUEST).await.is_ok() {
-                let mut rest = 1 << 20;
-                while rest > 0 {
-                    match client.read(&mut answer).await {
-                        Ok(0) | Err(_) => return,
-                        Ok(bytes) => rest -= bytes.min(rest),
-                    }
+            loop {
+                client.write_all(REQUEST).await.expect("it is open");
+                let mut answer = Vec::new();
+                let end_of_head = |answer: &[u8]| {
+                    let mut fours = answer.windows(4);
+                    fours.position(|four| four == b"\r\n\r\n")
+                };
+                while end_of_head(&answer).is_none_or(|at| answer.len() < at + 4 + ANSWER_BYTES) {
+                    let read = client.read_buf(&mut answer).await.unwrap();
+                    assert!(read > 0, "each request has an answer");
+                }
+                let head = &answer[..answer.len() - ANSWER_BYTES];
+                let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+                let closes = head.contains("connection: close\r\n");
+                sender.send(closes).unwrap();
+                if closes {
+                    break;
                 }
                 sleep(Duration::from_secs(1)).await;
             }
         });
         let time = time.await;
+        let mut last = None;
+        while let Some(closes) = answers.recv().await {
+            last = Some(closes);
+        }
+        assert_eq!(last, Some(true), "{time:?}");
         assert!(time >= CONNECTION_TIME_MAX, "{time:?}");
-        let time_max = CONNECTION_TIME_MAX + 2 * LAST_ANSWER_TIME_MAX;
+        let time_max = CONNECTION_TIME_MAX + Duration::from_secs(2);
         assert!(time <= time_max, "{time:?}");
     }
 
