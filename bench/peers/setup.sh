@@ -42,7 +42,7 @@ up_to_date() {
     [ -e "$out/$1/built" ] && [ -z "$(find "${@:2}" -newer "$out/$1/built" -print -quit)" ]
 }
 
-for name in flink spark kafka; do
+for name in flink spark kafka hazelcast; do
     is_wanted "$name" || continue
     up_to_date "$name" "$name" ads measure && continue
     echo "peers: building $name" >&2

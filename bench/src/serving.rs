@@ -2,6 +2,7 @@
 
 mod clients;
 mod freshness;
+mod hazelcast;
 mod host;
 mod point_reads;
 mod pushed;
@@ -13,7 +14,7 @@ use crate::child::Entry;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "serving",
-    measures: "Measures answers from the state of flows over HTTP: a recommender beside analytics (alone, under the operating system's scheduler, and under ours), reads of one key under updates beside Valkey, how fresh answers are, and how soon changes reach many readers.",
+    measures: "Measures answers from the state of flows over HTTP: a recommender beside analytics (alone, under the operating system's scheduler, and under ours), reads of one key under updates beside Valkey, how fresh answers are beside Hazelcast, and how soon changes reach many readers.",
     cases: &[
         (recommend::RECOMMEND, recommend::recommend),
         (point_reads::POINT_READS, point_reads::point_reads),
