@@ -5,8 +5,9 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(400);
 
 /// The programs that take longer, on two processors that others use as well.
-const LONGER: [(&str, Duration); 5] = [
+const LONGER: [(&str, Duration); 6] = [
     ("flow flow", Duration::from_secs(1_400)),
+    ("flow state", Duration::from_secs(1_400)),
     ("broker server", Duration::from_secs(600)),
     ("sim log", Duration::from_secs(900)),
     ("cli program", Duration::from_secs(900)),

@@ -8,8 +8,8 @@ use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{Flow, FlowSettings, Order, Pipeline};
 
 use crate::shapes::{generators, own};
-use crate::support::{Collect, Letters, on_ranks, settings};
-use crate::windows::{Event, Outcome, check, disorder, sources};
+use crate::support::{Collect, Letters, disorder, on_ranks, settings};
+use crate::windows::{Event, Outcome, check, sources};
 use proptest::prelude::*;
 
 type Pairs = Vec<(u64, u64)>;

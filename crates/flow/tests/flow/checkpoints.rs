@@ -1,7 +1,7 @@
 //! Flows that end early resume from their checkpoints: nothing is lost and nothing counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
@@ -17,7 +17,7 @@ use millstream_flow::{
 };
 use proptest::prelude::*;
 
-use crate::support::{on_ranks, settings, wait_until};
+use crate::support::{MemoryStore, on_ranks, settings, wait_until};
 
 type Results = Arc<Mutex<Vec<WindowResult<u32, u64>>>>;
 
@@ -26,59 +26,6 @@ const TIME_MAX: Duration = Duration::from_secs(120);
 
 const WINDOW_MS: i64 = 100;
 const KEYS: u32 = 7;
-
-/// Holds shards in memory, unless it is full.
-#[derive(Default)]
-pub struct MemoryStore {
-    pub parts: Mutex<BTreeMap<ShardKey, Vec<u8>>>,
-    pub is_full: AtomicBool,
-    /// The time to store a shard, of the first ranks.
-    pub takes: [Duration; 2],
-    /// The time to read a shard, of the first ranks.
-    pub reading_takes: [Duration; 2],
-}
-
-impl Checkpoints for MemoryStore {
-    fn put(&self, key: ShardKey, part: &[u8]) -> Result<(), BoxError> {
-        if let Some(time) = self.takes.get(key.rank as usize) {
-            thread::sleep(*time);
-        }
-        if self.is_full.load(Ordering::Relaxed) {
-            return Err("the disk is full".into());
-        }
-        self.parts.lock().unwrap().insert(key, part.to_vec());
-        Ok(())
-    }
-
-    fn get(&self, key: ShardKey) -> Result<Vec<u8>, BoxError> {
-        if let Some(time) = self.reading_takes.get(key.rank as usize) {
-            thread::sleep(*time);
-        }
-        let parts = self.parts.lock().unwrap();
-        Ok(parts.get(&key).ok_or("it is not there")?.clone())
-    }
-
-    fn list(&self) -> Result<Vec<ShardKey>, BoxError> {
-        Ok(self.parts.lock().unwrap().keys().copied().collect())
-    }
-
-    fn remove(&self, key: ShardKey) -> Result<(), BoxError> {
-        self.parts.lock().unwrap().remove(&key);
-        Ok(())
-    }
-}
-
-impl MemoryStore {
-    /// Stores no shards from now on.
-    pub fn refuse(&self) {
-        self.is_full.store(true, Ordering::Relaxed);
-    }
-
-    /// Stores shards again.
-    pub fn accept(&self) {
-        self.is_full.store(false, Ordering::Relaxed);
-    }
-}
 
 /// Removes results that come again.
 struct Ledger(Results);

@@ -15,9 +15,7 @@ use millstream_flow::{
     Source, SourcePartitions, SourceStatus,
 };
 
-use crate::checkpoints::MemoryStore;
-use crate::support::{on_ranks, settings, wait_until};
-use crate::windows::disorder;
+use crate::support::{MemoryStore, disorder, on_ranks, settings, wait_until};
 
 /// Numbers from 0 on, up to a gate or the end.
 struct Numbers {

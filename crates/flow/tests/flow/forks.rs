@@ -10,8 +10,8 @@ use millstream_flow::windows::{Count, Windows};
 use millstream_flow::{Emit, Flow, FlowSettings};
 use proptest::prelude::*;
 
-use crate::support::{Collect, Letters, settings};
-use crate::windows::{self, Event, Outcome, disorder, sources};
+use crate::support::{Collect, Letters, disorder, settings};
+use crate::windows::{self, Event, Outcome, sources};
 
 /// The kind of fork.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -10,8 +10,8 @@ use millstream_flow::windows::Windows;
 use millstream_flow::{Flow, FlowSettings, WindowJoin};
 use proptest::prelude::*;
 
-use crate::support::{Collect, Hand, Letters, on_ranks, settings, wait_until};
-use crate::windows::{Event, disorder};
+use crate::support::{Collect, Hand, Letters, disorder, on_ranks, settings, wait_until};
+use crate::windows::Event;
 
 /// Key, time, and a number of its own.
 type Item = (u32, i64, usize);

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::shapes::{generators, own};
-use crate::support::{Collect, on_ranks, settings};
-use crate::windows::{Event, disorder, sources};
+use crate::support::{Collect, disorder, on_ranks, settings};
+use crate::windows::{Event, sources};
 
 const WINDOW_MS: i64 = 100;
 

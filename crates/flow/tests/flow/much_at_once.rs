@@ -12,8 +12,7 @@ use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Combine, Count, Trigger, WindowResult, Windows};
 use millstream_flow::{BoxError, Emit, Flow, Sink};
 
-use crate::support::{settings, wait_until};
-use crate::windows::disorder;
+use crate::support::{disorder, settings, wait_until};
 
 /// An ending flow runs for less than 100 ms more, but the machine may be busy otherwise. Without bounds it would run for
 /// minutes.

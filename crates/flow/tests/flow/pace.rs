@@ -10,8 +10,7 @@ use millstream_flow::{
     CheckpointCounts, Checkpointing, Checkpoints, Flow, FlowSettings, Resume, Running,
 };
 
-use crate::checkpoints::MemoryStore;
-use crate::support::{Hand, on_ranks, settings, wait_until};
+use crate::support::{Hand, MemoryStore, on_ranks, settings, wait_until};
 
 fn store(takes_ms: [u64; 2]) -> Arc<MemoryStore> {
     Arc::new(MemoryStore {

@@ -22,9 +22,7 @@ use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::checkpoints::MemoryStore;
-use crate::support::{Collect, Letters, on_ranks, settings};
-use crate::windows::disorder;
+use crate::support::{Collect, Letters, MemoryStore, disorder, on_ranks, settings};
 
 const ITEMS: u64 = 1_000;
 

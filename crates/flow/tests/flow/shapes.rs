@@ -9,8 +9,8 @@ use millstream_flow::windows::{Count, Joined, Side, Windows, reduce};
 use millstream_flow::{Flow, FlowSettings, Table};
 use proptest::prelude::*;
 
-use crate::support::{Collect, Hand, on_ranks, settings, wait_until};
-use crate::windows::{Event, Outcome, Result, disorder, sources};
+use crate::support::{Collect, Hand, disorder, on_ranks, settings, wait_until};
+use crate::windows::{Event, Outcome, Result, sources};
 
 const WINDOW_MS: i64 = 100;
 

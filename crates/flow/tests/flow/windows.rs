@@ -1,15 +1,14 @@
 //! Windows of a flow, on one rank and on several, against a dumb model.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use millstream_base::Timestamp;
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
-use millstream_flow::{Flow, FlowError, FlowSettings, Order, Watermarks};
+use millstream_flow::{Flow, FlowError, FlowSettings, Order};
 use proptest::prelude::*;
 
-use crate::support::{Collect, on_ranks, settings, wait_until};
+use crate::support::{Collect, disorder, on_ranks, settings, wait_until};
 
 pub type Event = (u32, i64);
 pub type Result = WindowResult<u32, u64>;
@@ -20,10 +19,6 @@ pub struct Outcome {
     pub results: Vec<Result>,
     pub late: Vec<Event>,
     pub late_events: u64,
-}
-
-pub fn disorder(ms: u64) -> Watermarks {
-    Watermarks::bounded(Duration::from_millis(ms)).ahead_max(None)
 }
 
 /// Counts the events of some sources, each in order, by key and window.

@@ -18,8 +18,7 @@ use millstream_flow::{
 };
 
 use crate::changelogs::log::LogStore;
-use crate::checkpoints::MemoryStore;
-use crate::support::settings;
+use crate::support::{MemoryStore, settings};
 
 /// The numbers of ranks, workers and sources of each side on each rank, and the items of a ring.
 const SHAPES: [(u32, usize, u64, usize); 4] =

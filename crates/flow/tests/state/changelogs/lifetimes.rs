@@ -16,8 +16,7 @@ use serde_json::{Value as Json, json};
 
 use super::log::{LogStore, Scan};
 use super::settings_of;
-use crate::checkpoints::MemoryStore;
-use crate::support::{Hand, settings, wait_until};
+use crate::support::{Hand, MemoryStore, settings, wait_until};
 
 /// A wall clock that is moved by hand; all else goes on by itself.
 #[derive(Default)]

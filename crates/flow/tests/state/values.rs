@@ -11,8 +11,7 @@ use millstream_flow::{Checkpointing, Emit, Flow, FlowSettings, Order, Resume, St
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::checkpoints::MemoryStore;
-use crate::support::{Collect, Hand, Letters, on_ranks, settings, wait_until};
+use crate::support::{Collect, Hand, Letters, MemoryStore, on_ranks, settings, wait_until};
 
 const KEYS: u64 = 1000;
 

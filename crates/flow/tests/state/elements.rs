@@ -14,8 +14,7 @@ use millstream_flow::{
 };
 use serde_json::json;
 
-use crate::checkpoints::MemoryStore;
-use crate::support::{Hand, on_ranks, settings, wait_until};
+use crate::support::{Hand, MemoryStore, on_ranks, settings, wait_until};
 
 const KEYS: u64 = 50;
 const FIELDS: u64 = 40;

@@ -10,8 +10,7 @@ use millstream_flow::{Checkpointing, Checkpoints, FlowSettings, Resume, RowChang
 use super::model::{Answer, random_changes};
 use super::{Results, Row, start, unmatched};
 use crate::changelogs::log::LogStore;
-use crate::checkpoints::MemoryStore;
-use crate::support::settings;
+use crate::support::{MemoryStore, settings};
 
 const SOURCES: u64 = 2;
 const CHANGES: usize = 4_000;

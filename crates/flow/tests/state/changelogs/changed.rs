@@ -7,8 +7,7 @@ use millstream_flow::{Checkpoints, Emit, Flow, FlowError, Key, Resume, Running, 
 
 use super::log::LogStore;
 use super::{count, settings_of, wait_until_committed};
-use crate::checkpoints::MemoryStore;
-use crate::support::{Collect, Hand};
+use crate::support::{Collect, Hand, MemoryStore};
 
 /// Returns a store with counts by key, and the calls so far.
 fn counted() -> (Arc<LogStore>, Vec<String>) {

@@ -10,8 +10,8 @@ use millstream_flow::{Checkpoints, Resume};
 use super::{Item, Results, check, items_of, no_results, start};
 use crate::changelogs::log::LogStore;
 use crate::changelogs::settings_of;
-use crate::checkpoints::MemoryStore;
-use crate::support::run_or_die;
+use crate::ranks::run_or_die;
+use crate::support::MemoryStore;
 
 const SOURCES: u64 = 2;
 const ITEMS: usize = 2_000;

@@ -12,8 +12,8 @@ use millstream_flow::{Checkpoints, Flow, FlowError, Resume, Running};
 use crate::changelogs::log::LogStore;
 use crate::changelogs::settings_of;
 use crate::changes::Kept;
-use crate::checkpoints::MemoryStore;
-use crate::support::run_or_die;
+use crate::ranks::run_or_die;
+use crate::support::MemoryStore;
 
 const ITEMS: u64 = 2_000;
 const KEYS: u64 = 50;

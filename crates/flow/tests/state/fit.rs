@@ -15,9 +15,7 @@ use millstream_flow::{
 
 use crate::changelogs::log::LogStore;
 use crate::changelogs::settings_of;
-use crate::checkpoints::MemoryStore;
-use crate::support::{Hand, Letters};
-use crate::windows::disorder;
+use crate::support::{Hand, Letters, MemoryStore, disorder};
 
 /// A sink that prepares results, and notes that it was called.
 struct Preparing {

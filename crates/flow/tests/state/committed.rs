@@ -9,8 +9,7 @@ use millstream_flow::{
     Values,
 };
 
-use crate::checkpoints::MemoryStore;
-use crate::support::{Hand, settings, wait_until};
+use crate::support::{Hand, MemoryStore, settings, wait_until};
 
 fn count(store: &Arc<MemoryStore>, resume: Resume, numbers: &Hand) -> (Running, Values<u64, u64>) {
     let settings = FlowSettings {

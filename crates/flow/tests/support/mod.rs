@@ -9,9 +9,13 @@ use std::time::{Duration, Instant};
 
 use millstream_exchange::Ranks;
 use millstream_flow::{
-    BoxError, DeadLetter, DeadLetters, FlowError, FlowSettings, Output, Pool, Running, Sink,
-    Source, SourcePartitions, SourceStatus,
+    BoxError, DeadLetter, DeadLetters, FlowSettings, Output, Pool, Sink, Source, SourcePartitions,
+    SourceStatus, Watermarks,
 };
+
+mod memory_store;
+
+pub use memory_store::MemoryStore;
 
 pub fn settings(workers: usize, ring_items_max: usize) -> FlowSettings {
     FlowSettings {
@@ -21,6 +25,11 @@ pub fn settings(workers: usize, ring_items_max: usize) -> FlowSettings {
         ring_items_max: NonZeroUsize::new(ring_items_max).unwrap(),
         ..FlowSettings::default()
     }
+}
+
+/// Watermarks for events that come up to `ms` milliseconds after later ones.
+pub fn disorder(ms: u64) -> Watermarks {
+    Watermarks::bounded(Duration::from_millis(ms)).ahead_max(None)
 }
 
 /// Waits until `condition` holds, for up to a minute. Checks it ever less often, since it may be costly.
@@ -51,30 +60,6 @@ pub fn on_ranks<R: Send>(count: u32, run: impl Fn(&Ranks) -> R + Sync) -> Vec<R>
         let results = threads.into_iter().map(|thread| thread.join().unwrap());
         results.collect()
     })
-}
-
-/// Runs a flow on several ranks until it ends, or until one rank dies after `until`. Returns whether all have ended.
-pub fn run_or_die(
-    count: u32,
-    until: Option<(u32, Duration)>,
-    start: impl Fn(&Ranks) -> Result<Running, FlowError> + Sync,
-) -> bool {
-    let ends = on_ranks(count, |ranks| {
-        // Another rank may have died before this one began.
-        let running = start(ranks).inspect_err(|error| println!("{error}")).ok()?;
-        match until {
-            Some((rank, after)) if rank == ranks.rank() => {
-                thread::sleep(after);
-                drop(running);
-                None
-            }
-            _ => {
-                let joined = running.join();
-                joined.inspect_err(|error| println!("{error}")).ok()
-            }
-        }
-    });
-    ends.iter().all(Option::is_some)
 }
 
 /// Keeps all items.

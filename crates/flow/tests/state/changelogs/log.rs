@@ -14,7 +14,7 @@ use millstream_flow::{
     SinkStart, ValuePage,
 };
 
-use crate::checkpoints::MemoryStore;
+use crate::support::MemoryStore;
 
 /// Changes that a push takes at most.
 const TAKEN_MAX: usize = 100;
