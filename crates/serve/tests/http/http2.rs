@@ -13,6 +13,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::keys::node;
 use crate::queries::{echo, serving, settings, streaming};
 use crate::support::{ANSWER_TIME_MAX, start, start_with};
 
@@ -151,6 +152,23 @@ fn a_streamed_response_arrives_piece_by_piece_and_an_aborted_one_has_no_end() {
             assert_eq!(end.is_ok(), is_whole);
             assert_eq!(end.ok().flatten().unwrap_or_default(), "");
         }
+    });
+}
+
+#[test]
+fn a_watch_sends_its_changes_and_its_end() {
+    let server = node();
+    run(async {
+        let mut requests = open(&server).await;
+        let (status, body) = ask(&mut requests, get(&server, "/kv/t?watch"), "").await;
+        assert_eq!(status, 200, "{body}");
+        let lines = body.lines().filter(|line| !line.starts_with("id: "));
+        let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+        assert_eq!(lines.len(), 4, "{body}");
+        assert_eq!((lines[0], lines[2]), ("event: change", "event: end"));
+        assert!(lines[1].contains("\"key\":\"k\""), "{body}");
+        let (status, body) = ask(&mut requests, get(&server, "/kv/none?watch"), "").await;
+        assert_eq!(status, 404, "{body}");
     });
 }
 

@@ -339,7 +339,7 @@ impl Content for Node {
     }
 }
 
-fn node() -> Server {
+pub fn node() -> Server {
     start_with(Arc::new(Node::default()))
 }
 
