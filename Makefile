@@ -12,6 +12,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 ifeq ($(CI),true)
 export CARGO_INCREMENTAL := 0
+# Lines of backtraces alone would need this information; without it the build takes a fifth less time.
+export CARGO_PROFILE_DEV_DEBUG := 0
 export CARGO_TERM_COLOR := never
 export CARGO_TERM_PROGRESS_WHEN := never
 export NO_COLOR := 1
@@ -40,7 +42,7 @@ run: ## build the program and run `millstream quickstart`; more words in ARGS="-
 
 test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clients, SLURM, the browser test
 	@$(LIMIT) 1200 scripts/setup.sh test
-	@exec scripts/contained.sh 3600 scripts/test.sh
+	@exec scripts/contained.sh 4800 scripts/test.sh
 
 # Benchmarks without ranks measure the program as it is built without MPI.
 bench: ## all benchmarks, or one: NAME=log, NAME=keys, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=state, NAME=nexmark, NAME=ranks, NAME=serving, NAME=slo, NAME=soak, NAME=torture, NAME=librdkafka; more words in ARGS="--for 2h"

@@ -69,7 +69,7 @@ fi
 
 step format 60 cargo fmt --all --check
 step clippy 1200 cargo clippy --workspace --all-targets --locked "${mpi[@]}" -- -D warnings
-step build 1500 bash -c 'cargo test --workspace --locked --no-run --message-format=json-render-diagnostics "${@:2}" >"$1"' \
+step build 2700 bash -c 'cargo test --workspace --locked --no-run --message-format=json-render-diagnostics "${@:2}" >"$1"' \
     _ "$output/programs.json" "${mpi[@]}"
 step rust 2400 "$target/debug/xtask" tests "$output/programs.json"
 count rust rust
