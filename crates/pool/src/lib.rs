@@ -32,6 +32,7 @@
 //! assert_eq!(pool.view()[0].holding, 0);
 //! ```
 
+mod admission;
 mod class;
 mod controller;
 mod objective;

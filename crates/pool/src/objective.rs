@@ -5,9 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
-
-use crate::pool::seconds;
+use serde::{Serialize, Serializer};
 
 /// A half of the requests that the percentile is taken of lasts this long.
 const HALF: Duration = Duration::from_millis(500);
@@ -46,6 +44,11 @@ impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "p{} within {:?}", self.percentile, self.within)
     }
+}
+
+/// Writes a time as seconds.
+pub fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 /// The latencies of the last requests: those of two halves, of which the younger one is being filled.
@@ -108,82 +111,12 @@ impl Latencies {
     }
 }
 
-/// Predicts how long a request would take that came now, from the pace at which others are answered.
-#[derive(Default)]
-pub struct Pace {
-    /// The last answers, and the time in which they were given: that for which requests waited.
-    answers: u32,
-    busy: Duration,
-    /// Up to when that time is counted, while requests wait.
-    counted: Option<Duration>,
-}
-
-/// Of more answers than these the pace counts half.
-const ANSWERS_MAX: u32 = 256;
-
-impl Pace {
-    /// A request has come while no other one waits.
-    pub fn begin(&mut self, now: Duration) {
-        self.counted = Some(now);
-    }
-
-    /// A request was answered, and others wait or not.
-    pub fn answered(&mut self, others_wait: bool, now: Duration) {
-        let since = self.counted.unwrap_or(now);
-        self.busy += now.saturating_sub(since);
-        self.answers += 1;
-        self.counted = others_wait.then_some(now);
-        if self.answers == ANSWERS_MAX {
-            self.answers /= 2;
-            self.busy /= 2;
-        }
-    }
-
-    /// A request was taken back, and others wait or not.
-    pub fn taken_back(&mut self, others_wait: bool) {
-        if !others_wait {
-            self.counted = None;
-        }
-    }
-
-    /// Returns when a request would be answered behind `waiting` others; 0 before the first answer.
-    pub fn time_behind(&self, waiting: usize) -> Duration {
-        let answered = u32::try_from(waiting + 1).unwrap_or(u32::MAX);
-        self.busy.saturating_mul(answered) / self.answers.max(1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn the_pace_is_that_of_the_time_in_which_requests_wait() {
-        let mut pace = Pace::default();
-        assert_eq!(pace.time_behind(10), ms(0));
-        // Ten are answered together.
-        pace.begin(ms(1_000));
-        for number in 0..10 {
-            pace.answered(number < 9, ms(1_050));
-        }
-        assert_eq!(pace.time_behind(3), ms(20));
-        // Nor does the time of a request that is taken back.
-        pace.begin(ms(2_000));
-        pace.taken_back(false);
-        pace.answered(false, ms(3_000));
-        assert_eq!(pace.time_behind(10), ms(50));
-        // A silence does not count, and older answers count less and less.
-        let mut now = ms(60_000);
-        pace.begin(now);
-        for _ in 0..2_000 {
-            now += ms(1);
-            pace.answered(true, now);
-        }
-        assert_eq!(pace.time_behind(99).as_millis(), 100);
     }
 
     #[test]

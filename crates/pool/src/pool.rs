@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
 use parking_lot::Mutex;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::class::Class;
 use crate::controller::Level;
-use crate::objective::Objective;
+use crate::objective::{Objective, seconds};
 use crate::schedule::{MemberId, Schedule, SeatId, Wanted};
 use crate::seat::{Cell, STALL, Seat};
 use crate::supervisor::{Decision, Meter, ObjectiveView, Supervisor};
@@ -88,10 +88,6 @@ pub struct PoolView {
     pub decisions: Vec<Decision>,
     /// The time since the pool was created, on the scale of the decisions.
     pub age_seconds: f64,
-}
-
-pub fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(duration.as_secs_f64())
 }
 
 impl Pool {

@@ -9,8 +9,9 @@ use std::{io, mem, thread};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::Serialize;
 
+use crate::admission::Admission;
 use crate::controller::{Controller, FULL, Level, Reason, Standing};
-use crate::objective::{Latencies, Objective, Pace};
+use crate::objective::{Latencies, Objective};
 use crate::pool::Pool;
 
 /// The interval at which standings are looked at, while requests come.
@@ -21,9 +22,6 @@ const TICK: Duration = Duration::from_millis(10);
 pub const ACTIVATION_MAX: Duration = Duration::from_micros(50);
 const ACTIVATION_MIN: Duration = Duration::from_micros(10);
 const ACTIVATION_PART: u32 = 200;
-
-/// A request is admitted if it would be answered within this share of its objective: the pace may fall meanwhile.
-pub const ADMITTED_BELOW: f64 = 0.9;
 
 /// The last decisions that are kept for people.
 const DECISIONS_MAX: usize = 200;
@@ -78,7 +76,7 @@ pub struct Meter {
 #[derive(Default)]
 struct MeterState {
     latencies: Latencies,
-    pace: Pace,
+    admission: Admission,
     waiting: usize,
     answered: u64,
     late: u64,
@@ -96,6 +94,8 @@ pub struct Measured {
     meter: Arc<Meter>,
     number: u64,
     begun_at: Duration,
+    /// The latency that was predicted when it came.
+    predicted: Duration,
     /// Whether the request was none: it does not count.
     is_taken_back: bool,
 }
@@ -108,14 +108,6 @@ impl Measured {
 }
 
 impl MeterState {
-    /// Returns by how much a request would miss the objective that came now, by the pace of the last answers; `None` if it
-    /// would not. The first few requests show the pace.
-    fn excess(&self, objective: &Objective) -> Option<Duration> {
-        let behind = self.pace.time_behind(self.waiting);
-        let limit = objective.within.mul_f64(ADMITTED_BELOW);
-        (behind > limit && self.waiting > 0).then(|| behind - limit)
-    }
-
     /// The request of this number waits no longer.
     fn remove(&mut self, number: u64) {
         let index = usize::try_from(number - self.first).expect("it is in memory");
@@ -149,24 +141,27 @@ impl Meter {
     /// this time.
     pub fn begin(self: &Arc<Self>) -> Result<Measured, Duration> {
         let mut state = self.state.lock();
-        if let Some(excess) = state.excess(&self.objective) {
+        let waiting = state.waiting;
+        if let Some(excess) = state.admission.excess(&self.objective, waiting) {
             state.refused += 1;
             return Err(excess);
         }
-        Ok(self.add(state, self.supervisor.now()))
+        let now = self.supervisor.now();
+        Ok(self.add(state, now, now))
     }
 
     /// Measures a request that has come at `since`, late or not, until the result is dropped.
     pub fn begin_at(self: &Arc<Self>, since: Instant) -> Measured {
         let begun_at = since.saturating_duration_since(self.supervisor.started_at);
-        self.add(self.state.lock(), begun_at)
+        self.add(self.state.lock(), begun_at, self.supervisor.now())
     }
 
     /// Returns for how long a client is to wait before its next request, if a request that came now would be answered too
     /// late, by the pace of the last answers. For protocols that refuse no requests.
     pub fn hold(&self) -> Option<Duration> {
         let mut state = self.state.lock();
-        let excess = state.excess(&self.objective)?;
+        let waiting = state.waiting;
+        let excess = state.admission.excess(&self.objective, waiting)?;
         state.held += 1;
         Some(excess)
     }
@@ -175,9 +170,12 @@ impl Meter {
         self: &Arc<Self>,
         mut state: MutexGuard<'_, MeterState>,
         begun_at: Duration,
+        now: Duration,
     ) -> Measured {
+        let waited = now.saturating_sub(begun_at);
+        let predicted = waited + state.admission.time_behind(state.waiting);
         if state.waiting == 0 {
-            state.pace.begin(begun_at);
+            state.admission.begin(begun_at);
         }
         state.arrivals.push_back(Some(begun_at));
         state.waiting += 1;
@@ -190,13 +188,15 @@ impl Meter {
             meter: Arc::clone(self),
             number,
             begun_at,
+            predicted,
             is_taken_back: false,
         }
     }
 
     fn standing(&self, now: Duration) -> Standing {
         let within = self.objective.within.as_secs_f64();
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
+        state.admission.look(&self.objective, now);
         let latency = state.latencies.at(self.objective.percentile, now);
         let oldest = state.arrivals.front().copied().flatten();
         Standing {
@@ -261,13 +261,15 @@ impl Drop for Measured {
         state.remove(self.number);
         let others_wait = state.waiting > 0;
         if self.is_taken_back {
-            state.pace.taken_back(others_wait);
+            state.admission.taken_back(others_wait);
             return;
         }
         state.answered += 1;
         state.late += u64::from(latency > meter.objective.within);
         state.latencies.record(latency, now);
-        state.pace.answered(others_wait, now);
+        state
+            .admission
+            .answered(self.predicted, latency, others_wait, now);
         meter.has_requests.store(true, Ordering::SeqCst);
     }
 }

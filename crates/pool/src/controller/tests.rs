@@ -5,13 +5,16 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::f64::consts::PI;
 
 use super::*;
+use crate::admission::Admission;
 use crate::class::Class;
-use crate::objective::{Latencies, Pace};
+use crate::objective::{Latencies, Objective};
 use crate::schedule::{Offered, Schedule, SeatId};
-use crate::supervisor::ADMITTED_BELOW;
 
 const SLOTS: usize = 2;
-const OBJECTIVE: Duration = Duration::from_millis(30);
+const OBJECTIVE: Objective = Objective {
+    percentile: 99.9,
+    within: Duration::from_millis(30),
+};
 
 /// The time of a request if nothing runs beside it.
 const REQUEST: Duration = Duration::from_micros(200);
@@ -34,20 +37,29 @@ struct Outcome {
     decisions: Vec<(Duration, Level, Reason)>,
 }
 
+/// A request: when it was sent, and the latency that was predicted when it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Arrival {
+    sent_at: Duration,
+    predicted: Duration,
+}
+
 struct World {
     schedule: Schedule,
     controller: Controller,
     latencies: Latencies,
-    pace: Pace,
-    queue: VecDeque<Duration>,
-    /// Pieces of work under way: when they end, the seat, and for a request when it came.
-    pieces: BinaryHeap<Reverse<(Duration, SeatId, Option<Duration>)>>,
+    admission: Admission,
+    queue: VecDeque<Arrival>,
+    /// Pieces of work under way: when they end, the seat, and the request.
+    pieces: BinaryHeap<Reverse<(Duration, SeatId, Option<Arrival>)>>,
     /// The seats of requests that sleep.
     idle: Vec<SeatId>,
     /// How much slower a request is for each slot that analytics has beside it.
     interference: f64,
     /// How long a request is on its way for each slot that analytics has then: the network's threads compete with it.
     delay: Duration,
+    /// Three times in a second the machine does something else for this long.
+    stall: Duration,
     is_controlled: bool,
     outcome: Outcome,
 }
@@ -64,12 +76,13 @@ impl World {
             schedule,
             controller: Controller::default(),
             latencies: Latencies::default(),
-            pace: Pace::default(),
+            admission: Admission::default(),
             queue: VecDeque::new(),
             pieces: BinaryHeap::new(),
             idle: (0..SLOTS as SeatId).collect(),
             interference,
             delay: Duration::ZERO,
+            stall: Duration::ZERO,
             is_controlled: true,
             outcome: Outcome::default(),
         }
@@ -86,10 +99,10 @@ impl World {
             return;
         }
         match self.queue.pop_front() {
-            Some(came_at) => {
+            Some(request) => {
                 let slower = 1.0 + self.interference * self.beside() as f64;
-                let ends_at = now + REQUEST.mul_f64(slower);
-                self.pieces.push(Reverse((ends_at, seat, Some(came_at))));
+                let ends_at = self.behind_stall(now) + REQUEST.mul_f64(slower);
+                self.pieces.push(Reverse((ends_at, seat, Some(request))));
             }
             None => {
                 self.idle.push(seat);
@@ -97,6 +110,12 @@ impl World {
                 next.into_iter().for_each(|next| self.begin(next, now));
             }
         }
+    }
+
+    /// Returns when work goes on.
+    fn behind_stall(&self, now: Duration) -> Duration {
+        let since = Duration::from_nanos(now.as_nanos() as u64 % 333_000_000);
+        now + self.stall.saturating_sub(since)
     }
 
     /// Returns how many slots analytics has.
@@ -108,22 +127,27 @@ impl World {
     /// A request is sent.
     fn send(&mut self, now: Duration) {
         let there_at = now + self.delay * self.beside() as u32;
-        self.pieces.push(Reverse((there_at, NETWORK, Some(now))));
+        let request = Arrival {
+            sent_at: now,
+            predicted: Duration::ZERO,
+        };
+        self.pieces
+            .push(Reverse((there_at, NETWORK, Some(request))));
     }
 
     /// A request has come.
     fn request(&mut self, sent_at: Duration, now: Duration) {
         let waiting = self.queue.len() + SLOTS - self.idle.len();
-        let behind = self.pace.time_behind(waiting);
-        if behind > OBJECTIVE.mul_f64(ADMITTED_BELOW) && waiting > 0 {
+        if self.admission.excess(&OBJECTIVE, waiting).is_some() {
             self.outcome.refused += 1;
             return;
         }
+        let predicted = now - sent_at + self.admission.time_behind(waiting);
         if waiting == 0 {
-            self.pace.begin(now);
+            self.admission.begin(now);
         }
         self.outcome.admitted += 1;
-        self.queue.push_back(sent_at);
+        self.queue.push_back(Arrival { sent_at, predicted });
         if let Some(seat) = self.idle.pop()
             && self.schedule.ask(seat, REQUESTS, now)
         {
@@ -132,16 +156,17 @@ impl World {
     }
 
     /// A piece of work ends.
-    fn end(&mut self, seat: SeatId, came_at: Option<Duration>, now: Duration) {
+    fn end(&mut self, seat: SeatId, request: Option<Arrival>, now: Duration) {
         if seat == NETWORK {
-            return self.request(came_at.expect("it was sent"), now);
+            return self.request(request.expect("it was sent").sent_at, now);
         }
-        if let Some(came_at) = came_at {
-            let latency = now - came_at;
-            self.outcome.late += u64::from(latency > OBJECTIVE);
+        if let Some(Arrival { sent_at, predicted }) = request {
+            let latency = now - sent_at;
+            self.outcome.late += u64::from(latency > OBJECTIVE.within);
             self.latencies.record(latency, now);
             let others_wait = self.queue.len() + SLOTS - self.idle.len() > 1;
-            self.pace.answered(others_wait, now);
+            self.admission
+                .answered(predicted, latency, others_wait, now);
         }
         match self.schedule.offer(seat, now) {
             Offered::Keeps => self.begin(seat, now),
@@ -150,12 +175,14 @@ impl World {
     }
 
     fn tick(&mut self, has_requests: bool, now: Duration) {
-        let oldest = self.queue.front().map_or(0.0, |came_at| {
-            (now - *came_at).as_secs_f64() / OBJECTIVE.as_secs_f64()
+        let within = OBJECTIVE.within.as_secs_f64();
+        let oldest = self.queue.front().map_or(0.0, |request| {
+            (now - request.sent_at).as_secs_f64() / within
         });
-        let latency = self.latencies.at(99.0, now);
+        self.admission.look(&OBJECTIVE, now);
+        let latency = self.latencies.at(OBJECTIVE.percentile, now);
         let standing = Standing {
-            latency: latency.map(|latency| latency.as_secs_f64() / OBJECTIVE.as_secs_f64()),
+            latency: latency.map(|latency| latency.as_secs_f64() / within),
             oldest,
         };
         let decision = self
@@ -181,12 +208,12 @@ impl World {
         }
         for number in 1..=seconds * 10_000 {
             let now = step * number as u32;
-            while let Some(Reverse((at, seat, came_at))) = self.pieces.pop() {
+            while let Some(Reverse((at, seat, request))) = self.pieces.pop() {
                 if at > now {
-                    self.pieces.push(Reverse((at, seat, came_at)));
+                    self.pieces.push(Reverse((at, seat, request)));
                     break;
                 }
-                self.end(seat, came_at, at);
+                self.end(seat, request, at);
             }
             due += rate(now.as_secs_f64()) * step.as_secs_f64();
             while due >= 1.0 {
@@ -289,6 +316,20 @@ fn admitted_requests_keep_the_objective_beyond_the_capacity() {
         assert!(least.unwrap() > Duration::from_millis(10), "{least:?}");
         // Two half waves: at each peak it is withheld, and tries to come back a few times.
         assert!(outcome.withheld() <= 2 * 4, "{:?}", outcome.decisions);
+    }
+}
+
+/// The longer the stalls, the earlier requests are refused.
+#[test]
+fn admitted_requests_keep_the_objective_beside_stalls() {
+    let run = |stall| {
+        let mut world = World::new(0.3);
+        world.stall = Duration::from_millis(stall);
+        world.run(25, sine(1.5))
+    };
+    let outcomes = [2, 8].map(run);
+    for outcome in &outcomes {
+        assert!(outcome.late_share() < 0.001, "{}", outcome.late_share());
     }
 }
 
