@@ -14,6 +14,7 @@ use millstream_flow::serving::{CallError, Pending, Requests};
 
 use super::load::Sine;
 use crate::fixed_share::FixedShare;
+use crate::proc::raise_own_priority;
 
 /// The generator's share of a processor: this part of each period.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -93,6 +94,8 @@ pub fn send(requests: &Requests, pace: Pace, lasts: Duration) -> Result<Vec<Sent
         sent: Vec::new(),
         number: 0,
     };
+    // It stands for other machines, which do not wait for a processor of this one.
+    raise_own_priority();
     let mut share = FixedShare::new(PERIOD, PART)?;
     while generator.began_at.elapsed() < lasts {
         share.wait();
