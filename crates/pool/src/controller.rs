@@ -12,6 +12,12 @@ pub const COMES_BACK_BELOW: f64 = 0.7;
 /// Best-effort work comes back by one step in this time.
 pub const STEP_TIME: Duration = Duration::from_millis(500);
 
+/// After requests that waited for long, best-effort work has its former level again in this time: a burst is short.
+const BURST_TIME: Duration = Duration::from_millis(100);
+
+/// Requests that wait for long again within this time after a burst count as a miss: best-effort work is in their way.
+const BURSTS_APART: Duration = Duration::from_secs(1);
+
 /// For this long after an objective was missed, best-effort work stays below three quarters of the level at which it was.
 const CEILING_TIME: Duration = Duration::from_secs(10);
 
@@ -53,6 +59,8 @@ pub enum Reason {
     Waits,
     /// The latency is above the objective although best-effort work has had no slots: the objective cannot be held even alone.
     MissedAlone,
+    /// The requests that waited for long are answered, and the objective was not missed: all the way back.
+    BurstOver,
     /// The latency is low: a step back.
     Low,
     /// No request has come for the time of a step.
@@ -68,6 +76,10 @@ pub struct Controller {
     step: Level,
     /// The level at which an objective was last missed, and when.
     missed: Option<(Level, Duration)>,
+    /// The level to come back to when a burst is over, if only requests that waited have taken it.
+    before_burst: Option<Level>,
+    /// When best-effort work came back after the last burst.
+    burst_over_at: Option<Duration>,
     /// When the level fell to 0.
     withheld_at: Duration,
     /// Whether an objective was missed alone since then.
@@ -81,6 +93,8 @@ impl Default for Controller {
             changed_at: Duration::ZERO,
             step: STEP_MIN,
             missed: None,
+            before_burst: None,
+            burst_over_at: None,
             withheld_at: Duration::ZERO,
             is_missed_alone: false,
         }
@@ -103,8 +117,10 @@ impl Controller {
     ) -> Option<(Level, Reason)> {
         let since = now.saturating_sub(self.changed_at);
         let Some(standing) = standing else {
-            return (self.level < FULL && since >= STEP_TIME)
-                .then(|| self.set(FULL, Reason::Quiet, now));
+            return (self.level < FULL && since >= STEP_TIME).then(|| {
+                self.before_burst = None;
+                self.set(FULL, Reason::Quiet, now)
+            });
         };
         let is_missed = standing.latency.is_some_and(|latency| latency > 1.0);
         let waits = standing.oldest > COMES_BACK_BELOW;
@@ -114,6 +130,9 @@ impl Controller {
             } else {
                 Reason::Waits
             };
+            if is_missed && let Some(level) = self.before_burst.take() {
+                self.missed = Some((level, now));
+            }
             if self.level == 0 {
                 // It comes back a whole step after the last miss.
                 self.changed_at = now;
@@ -122,11 +141,24 @@ impl Controller {
                 self.is_missed_alone |= begins;
                 return begins.then_some((0, Reason::MissedAlone));
             }
-            self.missed = Some((self.level, now));
+            let last = self.burst_over_at;
+            let is_again = last.is_some_and(|at| now.saturating_sub(at) < BURSTS_APART);
+            if is_missed || is_again {
+                self.missed = Some((self.level, now));
+            } else {
+                self.before_burst = Some(self.level);
+            }
             self.step = STEP_MIN;
             self.withheld_at = now;
             self.is_missed_alone = false;
             return Some(self.set(0, reason, now));
+        }
+        if standing.oldest < COMES_BACK_BELOW / 2.0
+            && since >= BURST_TIME
+            && let Some(level) = self.before_burst.take()
+        {
+            self.burst_over_at = Some(now);
+            return Some(self.set(level, Reason::BurstOver, now));
         }
         let is_low = standing
             .latency

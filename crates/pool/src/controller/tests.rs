@@ -319,6 +319,18 @@ fn admitted_requests_keep_the_objective_beyond_the_capacity() {
     }
 }
 
+/// Requests wait for long now and then, and the percentile is held: analytics yields for as long as the burst lasts.
+#[test]
+fn rare_bursts_cost_analytics_little() {
+    let outcome = World::new(0.3).run(24, |seconds| match seconds % 4.0 {
+        ..0.04 => 1.8 * CAPACITY,
+        _ => 0.3 * CAPACITY,
+    });
+    assert!(outcome.late_share() < 0.001, "{}", outcome.late_share());
+    assert!(outcome.withheld() >= 5, "{:?}", outcome.decisions);
+    assert!(outcome.analytics() > 0.95, "{}", outcome.analytics());
+}
+
 /// The longer the stalls, the earlier requests are refused.
 #[test]
 fn admitted_requests_keep_the_objective_beside_stalls() {
