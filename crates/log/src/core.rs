@@ -78,6 +78,8 @@ pub struct Core {
     pub reclaiming: Mutex<()>,
     /// An append found no block of its size. Set by appends, taken by the persistence manager.
     pub starved: AtomicBool,
+    /// A syncer could not trim the memory to its goal. Stored by syncers, taken by the persistence manager.
+    pub exceeds_goal: AtomicBool,
     pub counters: Counters,
     /// When the first hold of a stream ends, about, in milliseconds. Lowered when a hold is made, taken by the thread that ends
     /// holds.
@@ -141,6 +143,7 @@ impl Core {
             key_turn: KeyTurn::default(),
             reclaiming: Mutex::default(),
             starved: AtomicBool::new(false),
+            exceeds_goal: AtomicBool::new(false),
             counters: Counters::default(),
             hold_end: AtomicI64::new(i64::MAX),
             replaced: Replaced::default(),

@@ -85,6 +85,7 @@ pub use keys::secondary::name::{INDEXES_MAX, SECONDARY, is_secondary_name, refus
 pub use keys::secondary::{SECONDARY_KEY_BYTES_MAX, refuse_secondary_keys};
 pub use keys::table::KeyStats;
 pub use lane::append::Appended;
+pub use lane::recent_reads::ReadSpan;
 pub use log::Log;
 pub use log::holds::BegunHold;
 pub use log::stats::LogStats;

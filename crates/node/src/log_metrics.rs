@@ -12,6 +12,7 @@ pub fn log_metrics(log: &Log) -> Vec<Metric> {
     let metrics = vec![
         Metric::new("pool_bytes", Gauge, log.pool_bytes, "Memory for segments."),
         Metric::new("pool_used_bytes", Gauge, log.pool_used_bytes, "Memory of segments in use."),
+        Metric::new("pool_resident_bytes", Gauge, log.pool_resident_bytes, "Memory of segments that the process has: in use, and free for a moment. Without free pages that a consumer reads through its mapping."),
         Metric::new("evicted_segments_total", Counter, log.evicted_segments, "Segments whose memory was freed."),
         Metric::new("journal_files", Gauge, log.journal_files as u64, "Files of the journal."),
         Metric::new("journal_blocks_total", Counter, log.journal_blocks, "Blocks written to the journal, each with a write and a sync."),

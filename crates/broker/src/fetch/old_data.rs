@@ -1,16 +1,20 @@
 //! Fetches of old data give way to producers, and so to consumers at the head.
 //!
 //! A thread that sends a large answer is busy with it for as long as others take for their whole requests. So answers with old
-//! data are small while there are producers. A small answer costs more processor time for each byte.
+//! data have a bound while there are producers. A small answer costs more processor time for each byte, and a consumer with
+//! one request in flight gets one answer in each round trip. So the bound lets a consumer that fell behind overtake the
+//! producers again.
 
 use std::time::{Duration, Instant};
 
+use millstream_log::WINDOW_BYTES;
 use parking_lot::Mutex;
 
 use crate::counters::Counters;
 
-/// The bytes of old data in an answer while there are producers, unless the first chunk is larger.
-const BYTES_BESIDE_PRODUCERS: usize = 64 << 10;
+/// The bytes of old data in an answer while there are producers, unless the first chunk is larger: as many as one read of the
+/// file brings into memory.
+const BYTES_BESIDE_PRODUCERS: usize = WINDOW_BYTES;
 
 /// There are producers if one was answered within this time.
 const PRODUCED_WITHIN: Duration = Duration::from_millis(100);

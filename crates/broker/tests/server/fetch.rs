@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use millstream_log::WINDOW_BYTES;
 use millstream_pool::{Objective, Pool};
 use millstream_wire::messages::FetchRequest;
 use millstream_wire::{ApiKey, FetchResponse, Response, ResponseError};
@@ -222,9 +223,8 @@ fn a_partition_named_twice_in_a_fetch_is_answered_once() {
 }
 
 #[test]
-fn answers_with_old_data_are_small_while_clients_produce() {
-    const CHUNKS: usize = 10;
-    const SMALL_BYTES: usize = 64 << 10;
+fn answers_with_old_data_have_a_bound_while_clients_produce() {
+    const CHUNKS: usize = 60;
     let node = Node::alone(|_| {});
     let mut client = node.connect();
     client.create_topic("old", 1);
@@ -237,18 +237,22 @@ fn answers_with_old_data_are_small_while_clients_produce() {
     let node = node.restart();
     let mut client = node.connect();
     let read = |client: &mut Connection, from: usize| {
-        let response = fetch(client, fetch_request(&[("old", 0, from as i64)]));
+        let mut request = fetch_request(&[("old", 0, from as i64)]);
+        request.topics[0].partitions[0].partition_max_bytes = 16 << 20;
+        let response = fetch(client, request);
         let values = all_values(&response).into_iter();
         let numbers = values.map(|value| value.trim_end_matches('x').to_owned());
         numbers.collect::<Vec<String>>()
     };
     let all: Vec<String> = (0..CHUNKS).map(|number| number.to_string()).collect();
-    assert_eq!(read(&mut client, 0), all);
+    // The first answers of a connection are smaller: it may be slow.
+    let is_whole = (0..50).any(|_| read(&mut client, 0) == all);
+    assert!(is_whole, "not all in one answer");
     let mut got = Vec::new();
     while got.len() < CHUNKS {
         client.produce("new", 0, &["value"]);
         let some = read(&mut client, got.len());
-        assert!(!some.is_empty() && some.len() * long.len() <= SMALL_BYTES);
+        assert!(!some.is_empty() && some.len() * long.len() <= WINDOW_BYTES);
         got.extend(some);
     }
     assert_eq!(got, all);
@@ -256,7 +260,9 @@ fn answers_with_old_data_are_small_while_clients_produce() {
     for number in 0..CHUNKS {
         client.produce("new", 0, &[&format!("{number}{long}")]);
     }
-    let response = fetch(&mut client, fetch_request(&[("new", 0, 0)]));
+    let mut request = fetch_request(&[("new", 0, 0)]);
+    request.topics[0].partitions[0].partition_max_bytes = 16 << 20;
+    let response = fetch(&mut client, request);
     assert!(all_values(&response).len() > CHUNKS);
     thread::sleep(A_WHILE);
     assert_eq!(read(&mut client, 0), all);

@@ -46,5 +46,6 @@ impl Core {
                 self.appends.queue.journal_done();
             }
         }
+        self.trim_after_commit();
     }
 }

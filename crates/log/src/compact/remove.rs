@@ -38,7 +38,7 @@ impl Core {
     /// Whether no reader has a replaced group. Caches give it up.
     fn is_unused(&self, group: &Arc<Group>) -> bool {
         self.appends.residents.lock().retain(|resident| {
-            !Arc::ptr_eq(&resident.group, group) || !group.evict(resident.segment)
+            !Arc::ptr_eq(&resident.group, group) || group.evict(resident.segment).is_none()
         });
         self.reads.catch_up.forget_group(group);
         self.journal.forget_settled(group);

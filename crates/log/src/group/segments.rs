@@ -185,23 +185,39 @@ impl Group {
         segment.is_some_and(|segment| segment.buffer.is_some())
     }
 
-    /// Gives the buffer of a segment back, if it is closed and persisted. `true` when it did, or
-    /// when it was gone already.
-    pub fn evict(&self, segment: SegmentIndex) -> bool {
-        let synced = self.synced();
-        let mut segments = self.segments.write();
-        let Some(segment) = segments.get_mut(segment.0 as usize) else {
-            return true;
+    /// Returns the memory that a segment takes.
+    pub fn segment_memory(&self, segment: SegmentIndex) -> usize {
+        let segments = self.segments.read();
+        let segment = segments.get(segment.0 as usize);
+        let buffer = segment.and_then(|segment| segment.buffer.as_ref());
+        buffer.map_or(0, |buffer| buffer.capacity())
+    }
+
+    /// Whether the bytes at a position are only in the file.
+    pub fn is_evicted(&self, position: Position) -> bool {
+        position < self.durable() && !self.is_in_memory(position)
+    }
+
+    /// Gives the buffer of a segment back, if it is closed and persisted, or the group is removed. Returns its size, 0 if it was
+    /// gone already; `None` if it stays.
+    pub fn evict(&self, segment: SegmentIndex) -> Option<usize> {
+        let (is_removed, synced) = (self.is_removed(), self.synced());
+        let stays = |segment: &Segment| {
+            let is_persisted = segment.end.is_some_and(|end| end <= synced);
+            segment.buffer.is_some() && !is_removed && !is_persisted
         };
-        if self.is_removed() || segment.end.is_some_and(|end| end <= synced) {
-            segment.buffer = None;
+        // Most calls end here, beside readers.
+        let segments = self.segments.read();
+        if segments.get(segment.0 as usize).is_some_and(stays) {
+            return None;
         }
-        let is_evicted = segment.buffer.is_none();
         drop(segments);
-        if is_evicted {
-            self.forget_index_if_cold();
-        }
-        is_evicted
+        let mut segments = self.segments.write();
+        let segment = segments.get_mut(segment.0 as usize);
+        let buffer = segment.and_then(|segment| segment.buffer.take());
+        drop(segments);
+        self.forget_index_if_cold();
+        Some(buffer.map_or(0, |buffer| buffer.capacity()))
     }
 
     /// Forgets the index of a group that no longer takes memory otherwise: a reader that needs it again

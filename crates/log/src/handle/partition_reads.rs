@@ -7,6 +7,7 @@ use millstream_record::{Chunk, Records};
 
 use crate::error::Result;
 use crate::handle::partition::StreamPartition;
+use crate::lane::recent_reads::ReadSpan;
 use crate::read::fetch::{AtLeast, Fetched, fetch, is_in_memory};
 use crate::read::timestamps::{newest_record, record_at};
 
@@ -16,6 +17,8 @@ impl StreamPartition {
     /// only the memory of the pieces.
     ///
     /// When `end` lies within a chunk, that chunk is the last one.
+    ///
+    /// A caller that goes on behind the chunks notes that with [`note_read`](Self::note_read).
     ///
     /// # Errors
     /// When `from` is before the stored chunks or beyond the durable ones
@@ -30,6 +33,12 @@ impl StreamPartition {
         at_least: AtLeast,
     ) -> Result<Fetched> {
         fetch(&self.core.reads, &self.lane, from, end, bytes_max, at_least)
+    }
+
+    /// Notes that a reader has got the chunks of a fetch, and goes on behind them: the log keeps the next ones in memory for it, as
+    /// long as it reads on.
+    pub fn note_read(&self, span: ReadSpan) {
+        self.lane.note_read(span, self.core.clock.monotonic());
     }
 
     /// Returns whether the record at `from` is in memory, as far as that is known without a read. A fetch of any other one is a

@@ -11,7 +11,7 @@ use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::lane::LaneState;
 use crate::lane::groups::GroupBehind;
-use crate::lane::reader_position::ReaderPosition;
+use crate::lane::recent_reads::ReadSpan;
 use crate::memory::buffer::Slice;
 use crate::read::from_cursor::read_from_cursor;
 use crate::read::seek::position_in;
@@ -43,7 +43,6 @@ pub struct PartitionReader {
     core: Arc<Core>,
     lane: Arc<LaneState>,
     place: ReaderPlace,
-    standing: Arc<ReaderPosition>,
 }
 
 /// The position of a reader.
@@ -57,16 +56,11 @@ enum ReaderPlace {
 
 impl PartitionReader {
     pub(crate) fn new(core: Arc<Core>, lane: Arc<LaneState>, cursor: Cursor) -> PartitionReader {
-        let standing = Arc::new(ReaderPosition::default());
-        lane.add_reader(&standing);
-        let reader = PartitionReader {
+        PartitionReader {
             core,
             lane,
             place: ReaderPlace::Cursor(cursor),
-            standing,
-        };
-        reader.publish();
-        reader
+        }
     }
 
     /// Returns its position.
@@ -109,7 +103,9 @@ impl PartitionReader {
                     return Err(self.removed());
                 }
                 let behind = position.plus(bytes.len() as u64);
-                self.go_to(Arc::clone(&group), behind);
+                self.place = ReaderPlace::Group(Arc::clone(&group), behind);
+                let span = ReadSpan::within(&group, position, behind);
+                self.lane.note_read(span, core.clock.monotonic());
                 return Ok(Some(ReadChunks {
                     cursor: group.cursor(position),
                     lane: self.lane.id.lane,
@@ -129,10 +125,10 @@ impl PartitionReader {
             }
             match behind {
                 None => return Ok(None),
-                Some(GroupBehind::At(next)) => self.go_to(next, Position(0)),
+                Some(GroupBehind::At(next)) => self.place = ReaderPlace::Group(next, Position(0)),
                 Some(GroupBehind::Within(next, offset)) => {
                     let at = position_in(&core.reads, &self.lane, &next, offset)?;
-                    self.go_to(next, at);
+                    self.place = ReaderPlace::Group(next, at);
                 }
             }
         }
@@ -147,7 +143,7 @@ impl PartitionReader {
             ReaderPlace::Group(group, position) => (group.id, *position),
             ReaderPlace::Cursor(cursor) => {
                 if let Some((group, position)) = self.lane.group_of(cursor) {
-                    self.go_to(Arc::clone(&group), position);
+                    self.place = ReaderPlace::Group(Arc::clone(&group), position);
                     return Ok(Some((group, position)));
                 }
                 (cursor.group, cursor.position)
@@ -163,7 +159,7 @@ impl PartitionReader {
         let Some(next) = behind.or_else(|| is_before_all.then_some(first)) else {
             return Err(self.removed());
         };
-        self.go_to(Arc::clone(&next), Position(0));
+        self.place = ReaderPlace::Group(Arc::clone(&next), Position(0));
         Ok(Some((next, Position(0))))
     }
 
@@ -172,18 +168,6 @@ impl PartitionReader {
             cursor: self.cursor(),
             earliest: self.lane.earliest_cursor(),
         }
-    }
-
-    fn go_to(&mut self, group: Arc<Group>, position: Position) {
-        self.place = ReaderPlace::Group(group, position);
-        self.publish();
-    }
-
-    fn publish(&self) {
-        let Cursor {
-            group, position, ..
-        } = self.cursor();
-        self.standing.publish(group, position);
     }
 }
 
@@ -279,7 +263,6 @@ impl StreamReader {
             });
         };
         reader.place = ReaderPlace::Cursor(cursor);
-        reader.publish();
         Ok(())
     }
 }

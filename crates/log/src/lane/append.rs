@@ -235,7 +235,11 @@ impl LaneState {
         let full = head.open.as_ref().is_some_and(|open| open.writer.is_some());
         let wanted = if full {
             // The last one was filled, not given back: the lane is busy.
-            (head.segment_bytes * 2).min(self.stream.limits.segment_bytes_max())
+            let wanted = match self.is_memory_only() {
+                true => 2 * head.segment_bytes,
+                false => context.pool.next_segment_bytes(head.segment_bytes, bytes),
+            };
+            wanted.min(self.stream.limits.segment_bytes_max())
         } else {
             BLOCK_BYTES_MIN
         };

@@ -45,6 +45,13 @@ impl LaneState {
         groups.get(n).cloned()
     }
 
+    /// The last group before `id`.
+    pub fn group_before(&self, id: GroupId) -> Option<Arc<Group>> {
+        let groups = self.groups.read();
+        let n = groups.partition_point(|group| group.id < id);
+        groups.get(n.checked_sub(1)?).cloned()
+    }
+
     /// The group that goes on behind `position` of `group`, if this is where `group` ends.
     pub fn group_behind(&self, group: &Group, position: Position) -> Option<GroupBehind> {
         let end = group.end().filter(|end| position >= end.position)?;

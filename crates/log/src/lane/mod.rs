@@ -21,7 +21,7 @@ pub mod groups;
 pub mod head;
 pub mod holds;
 pub mod persist_signal;
-pub mod reader_position;
+pub mod recent_reads;
 pub mod replaced;
 pub mod residents;
 pub mod secondary;
@@ -35,7 +35,7 @@ pub mod watchers;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use event_listener::{Event, IntoNotification as _};
@@ -54,7 +54,7 @@ use crate::lane::epochs::Epochs;
 use crate::lane::fetch_ends::FetchEnds;
 use crate::lane::head::{Head, OpenGroup};
 use crate::lane::holds::LaneHolds;
-use crate::lane::reader_position::ReaderPosition;
+use crate::lane::recent_reads::RecentReads;
 use crate::lane::secondary::SecondaryIndexes;
 use crate::lane::shared::{StreamShared, StreamletShared};
 use crate::lane::start::LaneStart;
@@ -116,8 +116,8 @@ pub struct LaneState {
     pub unstable: Unstable,
     /// The ends of the last fetches.
     pub fetch_ends: FetchEnds,
-    /// The positions of readers of this lane, for eviction.
-    reader_positions: Mutex<Vec<Weak<ReaderPosition>>>,
+    /// The ends of the last reads of any kind, for eviction.
+    recent_reads: RecentReads,
     /// The offsets whose versions compaction keeps.
     pub holds: LaneHolds,
     /// Held by a compaction from its beginning to its end.
@@ -196,7 +196,7 @@ impl LaneState {
             start: LaneStart::default(),
             unstable,
             fetch_ends: FetchEnds::default(),
-            reader_positions: Mutex::default(),
+            recent_reads: RecentReads::default(),
             holds: LaneHolds::default(),
             compacting: Mutex::new(()),
             changing_groups: Mutex::new(()),
@@ -427,26 +427,5 @@ impl LaneState {
     /// Forgets the figures about its compaction: it is not compacted any more.
     pub fn forget_compaction_stats(&self) {
         *self.compaction_stats.lock() = None;
-    }
-
-    pub fn add_reader(&self, reader: &Arc<ReaderPosition>) {
-        let mut readers = self.reader_positions.lock();
-        readers.retain(|reader| reader.strong_count() > 0);
-        readers.push(Arc::downgrade(reader));
-    }
-
-    /// Whether every reader of the lane has passed a position.
-    pub fn readers_passed(&self, group: GroupId, position: Position) -> bool {
-        self.reader_positions
-            .lock()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .all(|reader| {
-                let at = (
-                    reader.group.load(Ordering::Relaxed),
-                    reader.position.load(Ordering::Relaxed),
-                );
-                at >= (group.0, position.0)
-            })
     }
 }

@@ -15,6 +15,9 @@ use crate::priority;
 /// The most steps of persistence that a thread does before other work gets its turn.
 const PERSIST_STEPS_MAX: usize = 64;
 
+/// The interval of the search for idle lanes. Memory that stays free from one to the next goes back to the system.
+const RELEASE_EVERY: Duration = Duration::from_millis(2500);
+
 /// The interval of the search for groups that need key files.
 const KEY_FILES_EVERY: Duration = Duration::from_secs(1);
 
@@ -88,7 +91,7 @@ fn persist_loop(core: &Core) {
             }
         }
         let now = core.clock.monotonic();
-        if now.saturating_sub(idle_checked) >= core.config.idle_after / 4 {
+        if now.saturating_sub(idle_checked) >= RELEASE_EVERY {
             idle_checked = now;
             core.release_idle();
         }

@@ -7,6 +7,7 @@ use millstream_base::Cursor;
 use crate::error::{LogError, Result};
 use crate::handle::readers::ReadChunks;
 use crate::lane::LaneState;
+use crate::lane::recent_reads::ReadSpan;
 use crate::log::Log;
 use crate::names::check_name;
 use crate::read::from_cursor::read_from_cursor;
@@ -52,11 +53,16 @@ impl Log {
             });
         }
         let bytes = read_from_cursor(&self.inner.core.reads, lane, &group, position, bytes_max)?;
-        Ok(bytes.map(|bytes| ReadChunks {
-            cursor: group.cursor(position),
-            lane: lane.id.lane,
-            next: group.cursor(position.plus(bytes.len() as u64)),
-            bytes,
+        Ok(bytes.map(|bytes| {
+            let behind = position.plus(bytes.len() as u64);
+            let span = ReadSpan::within(&group, position, behind);
+            lane.note_read(span, self.inner.core.clock.monotonic());
+            ReadChunks {
+                cursor: group.cursor(position),
+                lane: lane.id.lane,
+                next: group.cursor(behind),
+                bytes,
+            }
         }))
     }
 

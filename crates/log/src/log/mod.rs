@@ -125,7 +125,8 @@ impl Log {
         self.inner.core.reclaim(usize::MAX);
     }
 
-    /// Gives back the buffers of lanes that are idle for longer than the setting allows.
+    /// Gives back the buffers of lanes that are idle for longer than the setting allows, and gives memory back to the system that
+    /// was free at the last call and ever since.
     pub fn release_idle(&self) {
         self.inner.core.release_idle();
     }

@@ -16,6 +16,9 @@ pub struct LogStats {
     pub pool_bytes: u64,
     /// The bytes of it in use.
     pub pool_used_bytes: u64,
+    /// The bytes of it that take memory: those in use, and those that were in use a moment ago. A consumer that reads through its
+    /// mapping where the log gave memory back makes the kernel add pages that this does not count, until their block is used.
+    pub pool_resident_bytes: u64,
     /// Blocks written to the journal: each is one write and one sync.
     pub journal_blocks: u64,
     /// Bytes of chunks in them.
@@ -58,6 +61,7 @@ impl Log {
             decompression_peak_bytes: decompression_peak_bytes as u64,
             pool_bytes: core.pool.size_bytes(Arena::Segments) as u64,
             pool_used_bytes: core.pool.used_bytes(Arena::Segments) as u64,
+            pool_resident_bytes: core.pool.resident_bytes(Arena::Segments) as u64,
             journal_blocks: journal.blocks,
             journal_bytes: journal.bytes,
             journal_files: journal.files,

@@ -36,12 +36,17 @@ impl Buffer {
         BLOCK_BYTES_MIN << self.order
     }
 
+    /// Bytes that may be read.
+    pub fn filled(&self) -> usize {
+        self.filled.load(Ordering::Acquire)
+    }
+
     /// Returns a range of the filled bytes.
     ///
     /// # Panics
     /// When `range` reaches beyond it.
     pub fn slice(self: &Arc<Self>, range: Range<usize>) -> Slice {
-        let filled = self.filled.load(Ordering::Acquire);
+        let filled = self.filled();
         assert!(
             range.start <= range.end && range.end <= filled,
             "slice {range:?} of a buffer filled up to {filled}"
@@ -83,6 +88,9 @@ pub struct BufferWriter {
 impl BufferWriter {
     /// Returns the writer of a block that the pool has just handed out.
     pub(super) fn new(pool: Arc<Pool>, arena: Arena, start: usize, order: usize) -> BufferWriter {
+        if arena == Arena::Segments {
+            pool.heads().fetch_add(1, Ordering::Relaxed);
+        }
         BufferWriter {
             buffer: Arc::new(Buffer {
                 pool,
@@ -134,13 +142,22 @@ impl BufferWriter {
         assert!(len <= self.room(), "{len} bytes into {}", self.room());
         let filled = self.filled();
         // SAFETY: the range lies in the block (checked above) and behind `filled`, where only this
-        // writer, borrowed mutably, may go; the memory of the file is initialized (zeros at first).
+        // writer, borrowed mutably, may go; the memory of the file is initialized (zeros at first, and after the system got
+        // it back).
         let free =
             unsafe { std::slice::from_raw_parts_mut(self.buffer.pointer().add(filled), len) };
         let count = fill(free)?;
         assert!(count <= len, "filled {count} of {len} bytes");
         self.buffer.filled.store(filled + count, Ordering::Release);
         Ok(())
+    }
+}
+
+impl Drop for BufferWriter {
+    fn drop(&mut self) {
+        if self.buffer.arena == Arena::Segments {
+            self.buffer.pool.heads().fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -161,7 +178,7 @@ impl Slice {
     pub(crate) fn extend_in(&mut self, buffer: &Arc<Buffer>, range: Range<usize>) -> bool {
         let follows = Arc::ptr_eq(&self.buffer, buffer) && self.start + self.len == range.start;
         if follows {
-            let filled = buffer.filled.load(Ordering::Acquire);
+            let filled = buffer.filled();
             assert!(range.end <= filled, "{range:?} of {filled} filled bytes");
             self.len += range.len();
         }

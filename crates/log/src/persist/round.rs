@@ -45,6 +45,8 @@ impl Core {
         } else if starved {
             // The free memory lies in pieces that are too small.
             worked |= self.reclaim(usize::MAX);
+        } else if self.exceeds_goal.swap(false, Ordering::Relaxed) | self.appends.wants_trim() {
+            worked |= self.trim_and_persist();
         }
         worked | self.remove_replaced()
     }

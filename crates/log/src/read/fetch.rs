@@ -16,6 +16,7 @@ use crate::index::sparse::IndexPoint;
 use crate::lane::LaneState;
 use crate::lane::fetch_ends::FetchEnd;
 use crate::lane::groups::GroupBehind;
+use crate::lane::recent_reads::ReadSpan;
 use crate::memory::buffer::Slice;
 use crate::read::context::ReadContext;
 use crate::read::group::read_up_to_high_watermark;
@@ -33,6 +34,8 @@ pub struct Fetched {
     pub bytes: usize,
     /// The offset behind the last chunk, or the requested offset if there is none.
     pub next: Offset,
+    /// The part of the lane that they come from; `None` if there are none.
+    pub span: Option<ReadSpan>,
     /// The groups of the pieces. Compaction drops no markers of the lane while a group is held that it has replaced, so the
     /// log still knows the aborted transactions of these chunks.
     _held: Vec<Arc<Group>>,
@@ -87,6 +90,7 @@ pub fn fetch(
         pieces: Vec::new(),
         bytes: 0,
         next: from,
+        span: None,
         _held: Vec::new(),
     };
     if from >= end {
@@ -96,6 +100,7 @@ pub fn fetch(
         };
     }
     let (mut group, mut position) = locate(reads, lane, from)?.ok_or_else(out_of_range)?;
+    let begin = (group.id, position);
     while fetched.pieces.len() < PIECES_MAX {
         let is_first = fetched.pieces.is_empty();
         let left = bytes_max.saturating_sub(fetched.bytes);
@@ -149,25 +154,32 @@ pub fn fetch(
         position,
     };
     lane.fetch_ends.put(from, end);
+    fetched.span = (fetched.bytes > 0).then_some(ReadSpan {
+        from: begin,
+        to: (group.id, position),
+    });
     Ok(fetched)
 }
 
 /// Returns whether a record is in memory: for one where an earlier fetch has ended, whether its chunk is, and for others,
-/// whether the beginning of its group is.
+/// whether the chunk at the index entry before it is.
 pub fn is_in_memory(lane: &LaneState, offset: Offset) -> bool {
     let known = lane.fetch_ends.of(offset).and_then(|end| {
         let group = lane.group(end.group)?;
         (group.name().generation == end.generation).then_some((group, end.position))
     });
-    match known {
-        Some((group, position)) => {
-            position >= group.high_watermark() || group.is_in_memory(position)
-        }
-        None => {
-            let group = lane.group_of_offset(offset);
-            group.is_none_or(|group| group.is_in_memory(Position(0)))
-        }
+    if let Some((group, position)) = known {
+        return position >= group.high_watermark() || group.is_in_memory(position);
     }
+    let Some(group) = lane.group_of_offset(offset) else {
+        return true;
+    };
+    // A group has its index in memory while it has segments there.
+    let before = |point: &IndexPoint| point.offset <= offset;
+    let Some(point) = group.look_at_index(|index| index.last_before(before)) else {
+        return false;
+    };
+    group.is_in_memory(point.map_or(Position(0), |point| point.position))
 }
 
 /// Returns the group and the position of the chunk that holds `offset`.

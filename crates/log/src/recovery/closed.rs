@@ -45,6 +45,7 @@ impl ClosedGroup {
             replayed: Replayed {
                 from: end.position,
                 segments: Vec::new(),
+                writer: None,
                 has_file: true,
             },
             damage: None,
@@ -57,7 +58,9 @@ pub struct Replayed {
     /// The end of the file, where the segments start.
     pub from: Position,
     /// They are the last ones of the group.
-    pub segments: Vec<BufferWriter>,
+    pub segments: Vec<Arc<Buffer>>,
+    /// The writer of the last one. The others have none: the pool counts the lanes by their writers.
+    pub writer: Option<BufferWriter>,
     /// Whether there is a file. Its name survives a crash.
     pub has_file: bool,
 }
@@ -68,6 +71,7 @@ impl Replayed {
         Replayed {
             from: Position(0),
             segments: Vec::new(),
+            writer: None,
             has_file: false,
         }
     }
@@ -94,8 +98,9 @@ impl Replayed {
         };
         let file = open(dir, name, access)?;
         self.has_file = true;
+        self.writer = None;
         for segment in self.segments.drain(..) {
-            let bytes = segment.buffer().slice(0..segment.filled());
+            let bytes = segment.slice(0..segment.filled());
             file.write_at(&bytes, self.from.0)
                 .map_err(|error| LogError::io("write", &path, error))?;
             self.from = self.from.plus(bytes.len() as u64);
@@ -104,9 +109,6 @@ impl Replayed {
     }
 
     pub fn into_buffers(self) -> Vec<Arc<Buffer>> {
-        let segments = self.segments.into_iter();
-        segments
-            .map(|segment| Arc::clone(segment.buffer()))
-            .collect()
+        self.segments
     }
 }

@@ -259,21 +259,25 @@ impl Tail {
     /// Makes room in memory for a chunk of `bytes`, in segments that grow like an append's:
     /// a pool that was large enough for the appends is large enough again. `false` when the pool has no room.
     pub fn make_room(&mut self, pool: &Arc<Pool>, bytes: usize) -> bool {
-        let last = self.replayed.segments.last();
+        let last = self.replayed.writer.as_ref();
         if last.is_some_and(|segment| segment.room() >= bytes) {
             return true;
         }
         if bytes > pool.block_bytes_max(Arena::Segments) {
             return false;
         }
-        let wanted = last.map_or(0, |segment| 2 * segment.buffer().capacity());
+        let wanted = last.map_or(0, |last| {
+            pool.next_segment_bytes(last.buffer().capacity(), bytes)
+        });
         let Some(segment) = pool.allocate_segment(wanted, bytes) else {
             return false;
         };
         if self.segments.last() != Some(&self.position) {
             self.add_index_entry(EntryKind::SegmentStart);
         }
-        self.replayed.segments.push(segment);
+        let buffer = Arc::clone(segment.buffer());
+        self.replayed.segments.push(buffer);
+        self.replayed.writer = Some(segment);
         true
     }
 
@@ -281,7 +285,7 @@ impl Tail {
     pub fn replay(&mut self, chunk: &Chunk<'_>) {
         self.note(chunk);
         let chunk = chunk.bytes();
-        let segment = self.replayed.segments.last_mut();
+        let segment = self.replayed.writer.as_mut();
         segment
             .expect("room was made")
             .extend::<std::convert::Infallible>(chunk.len(), |free| {
@@ -417,9 +421,42 @@ impl Tail {
             entries: self.entries,
             segments: self.segments,
             sparse_index: is_needed.then_some(self.sparse_index),
-            replayed: self.replayed,
+            replayed: Replayed {
+                writer: None,
+                ..self.replayed
+            },
             damage: self.damage,
             identity: self.identity,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::{GroupId, LaneIndex, StreamId, StreamletIndex};
+
+    use super::*;
+    use crate::ids::LaneId;
+
+    #[test]
+    fn a_long_replay_takes_large_segments() {
+        let pool = Pool::new(256 << 20, 16 << 20).unwrap();
+        let lane = LaneId {
+            stream: StreamId(1),
+            streamlet: StreamletIndex(0),
+            lane: LaneIndex(0),
+        };
+        let name = GroupName::of_new(lane, GroupId(0), Offset(0));
+        let mut tail = Tail::begin(name, Producers::default());
+        for _ in 0..(64 << 20) / (60 << 10) {
+            assert!(tail.make_room(&pool, 60 << 10));
+            tail.replayed.writer.as_mut().unwrap().skip(60 << 10);
+        }
+        let segments = &tail.replayed.segments;
+        assert!(segments.len() < 50, "{}", segments.len());
+        assert_eq!(segments.last().unwrap().capacity(), 2 << 20);
+        // A chunk that is larger than most segments gets one with room for more of them.
+        assert!(tail.make_room(&pool, 2 << 20));
+        assert_eq!(tail.replayed.segments.last().unwrap().capacity(), 4 << 20);
     }
 }

@@ -31,8 +31,8 @@ pub const POOL_BYTES_MIN: u64 = 1 << 20;
 pub struct LogConfig {
     /// The data directory.
     pub dir: PathBuf,
-    /// Memory for segments; by default a sixteenth of the machine's, at most 1 GiB: memory that is
-    /// written again needs no new pages. Older data is read from the disk.
+    /// The most memory for segments; by default a sixteenth of the machine's, at most 1 GiB. Only data that is not in its file
+    /// yet, or that readers near the head need, takes more than a small part of it. Other data is read from the disk.
     pub pool: ByteSize,
     /// Memory for catch-up reads, which is beside the pool; by default a sixteenth of it, or room for
     /// the two largest chunks.
@@ -44,7 +44,7 @@ pub struct LogConfig {
     pub journal: ByteSize,
     /// The capacity of one journal file.
     pub journal_file: ByteSize,
-    /// A lane without appends for this long gives its buffer back.
+    /// A lane without appends for this long gives its buffers back: a keyed one its head, another one all that no reader needs.
     pub idle_after: Duration,
     /// The interval at which retention checks for groups to remove.
     pub retention_every: Duration,

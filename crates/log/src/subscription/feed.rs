@@ -12,7 +12,7 @@ use crate::handle::key_watch::RECORDS_REMOVED;
 use crate::handle::partition::StreamPartition;
 use crate::handle::readers::ReadChunks;
 use crate::lane::groups::GroupBehind;
-use crate::lane::reader_position::ReaderPosition;
+use crate::lane::recent_reads::ReadSpan;
 use crate::producers::transactions::AbortedTransaction;
 use crate::read::fetch::{FetchBounds, locate};
 use crate::read::group::read_up_to_high_watermark;
@@ -29,21 +29,17 @@ pub struct Feed {
     at: Option<(Arc<Group>, Position)>,
     /// The offset where the feed ends.
     until: Option<Offset>,
-    standing: Arc<ReaderPosition>,
     /// Whether it fails where it would miss the newest change of a key.
     is_watch: bool,
 }
 
 impl Feed {
     pub fn new(lane: StreamPartition, from: Offset) -> Feed {
-        let standing = Arc::new(ReaderPosition::default());
-        lane.lane.add_reader(&standing);
         Feed {
             lane,
             next: from,
             at: None,
             until: None,
-            standing,
             is_watch: false,
         }
     }
@@ -204,7 +200,8 @@ impl Feed {
             }
             self.next = handed.next;
             let behind = handed.chunks.next.position;
-            self.standing.publish(group.id, behind);
+            let span = ReadSpan::within(&group, position, behind);
+            self.lane.note_read(span);
             self.at = Some((group, behind));
             return Ok(Some(handed));
         }

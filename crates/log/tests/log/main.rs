@@ -1,6 +1,7 @@
 //! The log as its users see it, on a real disk.
 
 mod keyed;
+mod memory;
 mod objects;
 mod readers;
 mod resources;

@@ -1,12 +1,14 @@
 //! Bounds on memory, open files and commits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_base::{ByteSize, Offset, Timestamp};
+use millstream_base::{ByteSize, Offset, SystemDisk, SystemRandom, Timestamp};
 use millstream_log::{
     Background, Durability, Log, LogConfig, LogError, ReadStart, Stream, StreamConfig,
 };
 use millstream_record::{ChunkBuilder, Compression};
+use millstream_sim::SimClock;
 
 use crate::{S0, append, chunk, config, values};
 
@@ -102,29 +104,33 @@ fn idle_lanes_give_their_buffers_back() {
 #[test]
 fn segments_that_all_readers_have_passed_are_evicted_first() {
     let dir = tempfile::tempdir().unwrap();
-    let log = Log::open(LogConfig {
+    let config = LogConfig {
         // On threads of its own the log may take more memory before the test sees that it has taken some.
         background: Background::Manual,
         ..config(dir.path())
-    })
-    .unwrap();
+    };
+    // A reader counts for a time only, and this clock stands still.
+    let clock = Arc::new(SimClock::new(Timestamp(0)));
+    let log = Log::open_on(config, Arc::new(SystemDisk), clock, Arc::new(SystemRandom)).unwrap();
     let unsynced = || StreamConfig {
         durability: Durability::Async,
         ..StreamConfig::default()
     };
     let value = "v".repeat(1000);
-    let fill = |name: &str| {
-        let stream = log.create_stream(name, unsynced()).unwrap();
+    let fill = |stream: &Stream| {
         for _ in 0..100 {
-            append(&stream, &chunk(&[value.as_str(); 10], None));
+            append(stream, &chunk(&[value.as_str(); 10], None));
             log.step();
         }
-        stream
     };
     // Both have closed segments in memory; one has a reader that still needs them.
-    let needed = fill("needed");
+    let needed = log.create_stream("needed", unsynced()).unwrap();
+    append(&needed, &chunk(&["first"], None));
+    log.step();
     let mut reader = needed.reader(ReadStart::Earliest);
-    fill("other");
+    assert!(reader.read(1).unwrap().is_some());
+    fill(&needed);
+    fill(&log.create_stream("other", unsynced()).unwrap());
     log.persist();
     let evicted = log.stats().evicted_segments;
     // Memory gets short, and only some of it is needed.

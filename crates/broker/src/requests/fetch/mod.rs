@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::Offset;
-use millstream_log::{AtLeast, LogError, Watch, Watched};
+use millstream_log::{AtLeast, LogError, ReadSpan, Watch, Watched};
 use millstream_wire::messages::FetchRequest;
 use millstream_wire::messages::fetch_response::AbortedTransaction;
 use millstream_wire::{
@@ -175,6 +175,8 @@ struct Round {
     fetched: Vec<FetchedPartition>,
     /// The partitions with news for the client.
     reported: Vec<bool>,
+    /// The parts of the partitions that were read.
+    spans: Vec<Option<ReadSpan>>,
     bytes: usize,
     has_errors: bool,
     /// Whether there is more than fits.
@@ -207,6 +209,7 @@ fn read(
     let mut round = Round {
         fetched: vec![FetchedPartition::default(); count],
         reported: vec![false; count],
+        spans: vec![None; count],
         bytes: 0,
         has_errors: false,
         is_full: false,
@@ -226,7 +229,11 @@ fn read(
             0 => AtLeast::OneChunk,
             _ => AtLeast::Nothing,
         };
-        let (fetched, has_more) = read_partition(partition, is_committed, room, at_least);
+        let PartitionRead {
+            fetched,
+            span,
+            has_more,
+        } = read_partition(partition, is_committed, room, at_least);
         let bytes: usize = fetched.records.iter().map(|piece| piece.len()).sum();
         let has_error = fetched.error_code != 0;
         round.bytes += bytes;
@@ -239,24 +246,35 @@ fn read(
             bytes > 0 || has_error || partition.reported != Some(Reported::of(&fetched));
         partition.seen = u64::try_from(fetched.high_watermark).map_or(Offset(0), Offset);
         round.fetched[index] = fetched;
+        round.spans[index] = span;
     }
     round
 }
 
-/// Reads one partition; returns the result, and whether there is more to read.
+/// The result of a read of one partition.
+#[derive(Default)]
+struct PartitionRead {
+    fetched: FetchedPartition,
+    /// The part of the partition that was read.
+    span: Option<ReadSpan>,
+    /// Whether there is more to read.
+    has_more: bool,
+}
+
+/// Reads one partition.
 fn read_partition(
     partition: &Partition,
     is_committed: bool,
     bytes_max: usize,
     at_least: AtLeast,
-) -> (FetchedPartition, bool) {
-    let refused = |error: ResponseError| {
-        let refused = FetchedPartition {
+) -> PartitionRead {
+    let refused = |error: ResponseError| PartitionRead {
+        fetched: FetchedPartition {
             partition: partition.place.partition,
             error_code: error.code(),
             ..FetchedPartition::default()
-        };
-        (refused, false)
+        },
+        ..PartitionRead::default()
     };
     let lane = match &partition.lane {
         Ok(lane) => lane,
@@ -275,10 +293,14 @@ fn read_partition(
     let Ok(from) = u64::try_from(partition.offset) else {
         return refused(ResponseError::OffsetOutOfRange);
     };
+    let (mut span, mut has_more) = (None, false);
     if bytes_max == 0 && at_least == AtLeast::Nothing {
-        return (fetched, false);
+        return PartitionRead {
+            fetched,
+            span,
+            has_more,
+        };
     }
-    let mut has_more = false;
     match lane.fetch(Offset(from), end.max(Offset(from)), bytes_max, at_least) {
         Ok(read) => {
             if is_committed {
@@ -287,6 +309,7 @@ fn read_partition(
                     Err(error) => return refused(response_error(&error)),
                 }
             }
+            span = read.span;
             has_more = read.next < end;
             fetched.records = read.into_bytes().collect();
         }
@@ -294,7 +317,11 @@ fn read_partition(
         Err(LogError::ReadBudget) => {}
         Err(error) => fetched.error_code = response_error(&error).code(),
     }
-    (fetched, has_more)
+    PartitionRead {
+        fetched,
+        span,
+        has_more,
+    }
 }
 
 fn aborted_of(aborted: &[millstream_log::AbortedTransaction]) -> Vec<AbortedTransaction> {
@@ -354,6 +381,12 @@ impl Session {
         } else {
             (self.first + 1) % count
         };
+        // Not before: a fetch that waits for more reads again from the same offset.
+        for (partition, span) in self.partitions.iter().zip(&round.spans) {
+            if let (Ok(lane), Some(span)) = (&partition.lane, span) {
+                lane.note_read(*span);
+            }
+        }
         let mut topics: Vec<FetchedTopic> = Vec::new();
         let partitions = self
             .partitions

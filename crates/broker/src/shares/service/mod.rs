@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millstream_base::{Clock, Offset, Timestamp};
-use millstream_log::{Log, LogError, StreamPartition};
+use millstream_log::{Log, LogError, ReadSpan, StreamPartition};
 use millstream_wire::{ResponseError, Uuid};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -93,6 +93,8 @@ struct Entry {
     begun: Option<Offset>,
     /// The ledger lacks its last deliveries.
     has_unstored: bool,
+    /// The last read of records that were never delivered before.
+    last_read: Option<ReadSpan>,
     /// Set when the share-partition was deleted, and is no longer in the map.
     is_gone: bool,
 }
@@ -206,6 +208,7 @@ impl ShareService {
             counted: 0,
             begun: None,
             has_unstored: false,
+            last_read: None,
             is_gone: false,
         };
         self.count(key, &mut entry);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::Offset;
-use millstream_log::{AbortedTransaction, AtLeast, LogError, StreamPartition};
+use millstream_log::{AbortedTransaction, AtLeast, LogError, ReadSpan, StreamPartition};
 use millstream_record::{Chunk, ChunkHeader, Chunks};
 use millstream_wire::ResponseError;
 
@@ -102,8 +102,10 @@ impl ShareService {
                 let has_some = kept.shares.available(start, limit, settings).is_some();
                 match has_some && wanted.records_left > 0 {
                     true => {
+                        let kept = &mut *kept;
                         let mut acquiring = Acquiring {
                             shares: &mut kept.shares,
+                            last_read: &mut kept.last_read,
                             keys,
                             limit,
                             now,
@@ -112,7 +114,7 @@ impl ShareService {
                         };
                         let again = acquiring.all();
                         if !read.acquired.is_empty() {
-                            self.store_soon(key, &mut kept);
+                            self.store_soon(key, kept);
                         }
                         again?
                     }
@@ -141,6 +143,7 @@ fn is_passing(error: &LogError) -> bool {
 /// A read of a share-partition.
 struct Acquiring<'a> {
     shares: &'a mut SharePartition,
+    last_read: &'a mut Option<ReadSpan>,
     keys: KeyReader<'a>,
     /// The end of the records that the member may get.
     limit: Offset,
@@ -201,6 +204,13 @@ impl Acquiring<'_> {
             let fetched = lane.fetch(range.start, range.end, room.min(READ_BYTES), at_least)?;
             if fetched.pieces.is_empty() {
                 break;
+            }
+            if let Some(span) = fetched.span
+                && fetched.next > self.shares.end()
+            {
+                // The group goes on with new records there; it may have taken a part only of the last chunk before.
+                let last = self.last_read.replace(span);
+                lane.note_read(last.map_or(span, |last| span.behind(last)));
             }
             let aborted = match self.wanted.settings.isolation {
                 Isolation::ReadUncommitted => Vec::new(),

@@ -126,13 +126,12 @@ fn short_memory_is_reclaimed_from_the_most_stalled_subscription() {
         produce();
         held.push(stalls.take(0).1);
     }
-    let mut goes_on = Consumer::ahead(node.connect_locally(), vec![lanes(&[(0, 0)])], ahead);
+    // At the head, since the memory for older records is another one.
+    let mut goes_on = Consumer::ahead(node.connect_locally(), vec![lanes(&[(0, 20)])], ahead);
     let mut in_hand = VecDeque::new();
-    let mut next = 0;
+    let mut next = 20;
     while next < 80 {
-        if next >= 20 {
-            produce();
-        }
+        produce();
         let (descriptor, hold) = goes_on.take(0);
         next = descriptor.next;
         in_hand.push_back(hold);

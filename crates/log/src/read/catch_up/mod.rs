@@ -4,8 +4,8 @@
 //! 1 MiB of whole chunks each, read past the system's cache into the catch-up memory. Threads read the
 //! next windows while the reader works on this one. The number of windows ahead, and their size, grow with each
 //! window that the reader comes to.
-//! A window stays in memory until another one needs the room, so readers close behind one another read
-//! the disk once. Any other read takes from the file only the bytes that it needs, through the system's
+//! A window stays in memory until another one needs the room, or there is no read for some seconds, so readers close behind one
+//! another read the disk once. Any other read takes from the file only the bytes that it needs, through the system's
 //! cache, which keeps bytes that are looked up again and again.
 //!
 //! Reading ahead reports no errors. A window that cannot be read is forgotten, and one that holds damage
@@ -19,6 +19,7 @@ pub mod windows;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use millstream_base::disk::Access;
 use millstream_base::{Clock, Position};
@@ -36,6 +37,10 @@ use crate::read::catch_up::runs::{Plan, Runs};
 use crate::read::catch_up::windows::{MayGo, Windows, block_bytes, key};
 use crate::read::index_cache::IndexCache;
 use crate::settings::config::Background;
+
+/// Without a read for this long, no window stays in memory. A consumer that polls every few seconds still finds the windows
+/// that were read ahead of it.
+const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 /// The catch-up memory's windows, and the threads that fill them.
 pub struct CatchUp {
@@ -67,6 +72,8 @@ pub struct CatchUpState {
     /// comes free, with a notification, when readers release it.
     is_short: bool,
     is_closed: bool,
+    /// The monotonic time of the last read.
+    read_at: Duration,
 }
 
 /// The purpose of a read.
@@ -189,6 +196,14 @@ impl CatchUp {
         state.runs.forget_group(group);
     }
 
+    /// Forgets all windows if there was no read for some time, so that their memory can be given back.
+    pub fn forget_idle(&self, now: Duration) {
+        let state = &mut *self.shared.state.lock();
+        if now.saturating_sub(state.read_at) >= IDLE_AFTER {
+            state.windows.clear();
+        }
+    }
+
     /// Forgets all windows: the next reads see the bytes on disk.
     pub fn forget(&self) {
         self.shared.state.lock().windows.clear();
@@ -216,6 +231,7 @@ impl CatchUp {
         let now = self.clock.monotonic();
         let memory = shared.pool.size_bytes(Arena::Windows);
         let mut state = shared.state.lock();
+        state.read_at = now;
         loop {
             let CatchUpState { windows, runs, .. } = &mut *state;
             let Some(window) = windows.at(group, from) else {
