@@ -283,45 +283,39 @@ fn read_partition(
     let readable = lane.high_watermark();
     let stable = lane.last_stable_offset();
     let end = if is_committed { stable } else { readable };
-    let mut fetched = FetchedPartition {
-        partition: partition.place.partition,
-        high_watermark: readable.0 as i64,
-        last_stable_offset: stable.0 as i64,
-        log_start_offset: lane.earliest_offset().0 as i64,
-        ..FetchedPartition::default()
+    let mut result = PartitionRead {
+        fetched: FetchedPartition {
+            partition: partition.place.partition,
+            high_watermark: readable.0 as i64,
+            last_stable_offset: stable.0 as i64,
+            log_start_offset: lane.earliest_offset().0 as i64,
+            ..FetchedPartition::default()
+        },
+        ..PartitionRead::default()
     };
     let Ok(from) = u64::try_from(partition.offset) else {
         return refused(ResponseError::OffsetOutOfRange);
     };
-    let (mut span, mut has_more) = (None, false);
     if bytes_max == 0 && at_least == AtLeast::Nothing {
-        return PartitionRead {
-            fetched,
-            span,
-            has_more,
-        };
+        return result;
     }
     match lane.fetch(Offset(from), end.max(Offset(from)), bytes_max, at_least) {
         Ok(read) => {
             if is_committed {
                 match lane.aborted_transactions(Offset(from), read.next) {
-                    Ok(aborted) => fetched.aborted_transactions = Some(aborted_of(&aborted)),
+                    Ok(aborted) => result.fetched.aborted_transactions = Some(aborted_of(&aborted)),
                     Err(error) => return refused(response_error(&error)),
                 }
             }
-            span = read.span;
-            has_more = read.next < end;
-            fetched.records = read.into_bytes().collect();
+            result.span = read.span;
+            result.has_more = read.next < end;
+            result.fetched.records = read.into_bytes().collect();
         }
         // All memory for reading from disk is in use; some will be free later.
         Err(LogError::ReadBudget) => {}
-        Err(error) => fetched.error_code = response_error(&error).code(),
+        Err(error) => result.fetched.error_code = response_error(&error).code(),
     }
-    PartitionRead {
-        fetched,
-        span,
-        has_more,
-    }
+    result
 }
 
 fn aborted_of(aborted: &[millstream_log::AbortedTransaction]) -> Vec<AbortedTransaction> {
