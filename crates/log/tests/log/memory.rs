@@ -111,6 +111,16 @@ fn read_on(reader: &mut StreamReader) -> (u64, u64) {
     (in_memory, in_files)
 }
 
+/// A stream of one partition whose reader has read its only chunk.
+fn reader_at_the_head() -> (Machine, Stream, StreamReader) {
+    let machine = Machine::new();
+    let stream = machine.stream(Durability::Sync, 1);
+    let mut reader = stream.reader(ReadStart::Earliest);
+    machine.append(&stream, 0..1);
+    assert_eq!(read_on(&mut reader), (1, 0));
+    (machine, stream, reader)
+}
+
 #[test]
 fn a_reader_at_the_head_needs_little_memory() {
     for (durability, streamlets) in [
@@ -172,11 +182,7 @@ const HALF: u64 = 512;
 
 #[test]
 fn a_reader_near_the_head_keeps_the_records_that_it_reads_next() {
-    let machine = Machine::new();
-    let stream = machine.stream(Durability::Sync, 1);
-    let mut reader = stream.reader(ReadStart::Earliest);
-    machine.append(&stream, 0..1);
-    assert_eq!(read_on(&mut reader), (1, 0));
+    let (machine, stream, mut reader) = reader_at_the_head();
     machine.append(&stream, 1..HALF);
     let used = machine.used_bytes();
     assert!(used > GOAL_BYTES + GOAL_BYTES / 2, "{used}");
@@ -189,11 +195,7 @@ fn a_reader_near_the_head_keeps_the_records_that_it_reads_next() {
 
 #[test]
 fn a_reader_that_stops_keeps_no_memory_and_reads_everything_later() {
-    let machine = Machine::new();
-    let stream = machine.stream(Durability::Sync, 1);
-    let mut reader = stream.reader(ReadStart::Earliest);
-    machine.append(&stream, 0..1);
-    assert_eq!(read_on(&mut reader), (1, 0));
+    let (machine, stream, mut reader) = reader_at_the_head();
     machine.clock.advance(Duration::from_secs(11));
     machine.append(&stream, 1..HALF);
     assert!(machine.resident_bytes() <= BYTES_MAX);
@@ -207,11 +209,7 @@ fn a_reader_that_stops_keeps_no_memory_and_reads_everything_later() {
 
 #[test]
 fn a_reader_that_lags_by_more_than_the_pool_reads_everything() {
-    let machine = Machine::new();
-    let stream = machine.stream(Durability::Sync, 1);
-    let mut reader = stream.reader(ReadStart::Earliest);
-    machine.append(&stream, 0..1);
-    assert_eq!(read_on(&mut reader), (1, 0));
+    let (machine, stream, mut reader) = reader_at_the_head();
     machine.append(&stream, 1..3 * HALF);
     machine.log.release_idle();
     // It keeps nothing any more.
@@ -328,11 +326,7 @@ fn a_consumer_that_waits_for_the_last_stable_offset_keeps_its_records_for_a_whil
 
 #[test]
 fn an_idle_lane_keeps_the_records_that_a_reader_needs() {
-    let machine = Machine::new();
-    let stream = machine.stream(Durability::Sync, 1);
-    let mut reader = stream.reader(ReadStart::Earliest);
-    machine.append(&stream, 0..1);
-    assert_eq!(read_on(&mut reader), (1, 0));
+    let (machine, stream, mut reader) = reader_at_the_head();
     machine.append(&stream, 1..HALF);
     machine.clock.advance(Duration::from_secs(5));
     assert!(reader.read(1).unwrap().is_some());
