@@ -266,9 +266,9 @@ settings! {
         .doc("Maximum memory for segments")
         .more("The broker uses it for records that are not in their files yet, for those that consumers near the head \
                read next, for keyed and `memory` streams, and for a quarter of it, at most 64 MiB, of other new \
-               records. Memory that stays free for some seconds goes back to the system. The broker takes a further sixteenth of this size for reads from disk, and another one for the records \
-               of hot keys. It reads records from disk that the pool no longer holds, so a larger pool helps if many \
-               consumers lag behind")
+               records. Memory that stays free for some seconds goes back to the system. The broker takes a further \
+               sixteenth of this size for reads from disk, and another one for the records of hot keys. It reads \
+               records from disk that the pool no longer holds, so a larger pool helps if many consumers lag behind")
         .otherwise("a sixteenth of the machine's, at most 1 GiB")
         .example("1GiB");
 
