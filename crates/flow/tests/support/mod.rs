@@ -33,7 +33,7 @@ pub fn disorder(ms: u64) -> Watermarks {
 }
 
 /// Waits until `condition` holds, for up to a minute. Checks it ever less often, since it may be costly.
-pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let started_at = Instant::now();
     while !condition() {
         let waited = started_at.elapsed();
