@@ -48,7 +48,7 @@ struct Test {
 }
 
 fn suite(bench: &Bench) -> Result<Vec<Case>> {
-    build_peers();
+    build_peers(["librdkafka"]);
     let built = peer("librdkafka/sources/tests");
     let runner = built.join("test-runner");
     ensure!(

@@ -1,6 +1,7 @@
 //! The log of one node.
 
 mod append;
+mod compressed;
 mod data;
 mod durable;
 mod instructions;
@@ -19,6 +20,7 @@ pub const BENCHMARK: Benchmark = Benchmark {
         (append::MEMORY, append::memory),
         (append::COST, append::cost),
         (instructions::INSTRUCTIONS, instructions::instructions),
+        (compressed::COMPRESSED, compressed::compressed),
         (durable::ONE_LANE, durable::one_lane),
         (durable::THOUSAND_LANES, durable::thousand_lanes),
         (durable::VIRTUAL_LOGS, durable::virtual_logs),

@@ -31,18 +31,8 @@ pub fn is_built(path: &str, peer_name: &str) -> bool {
     is_built
 }
 
-/// Builds the peers that are missing, as many as this machine can build; the script prints the reason for the others.
-pub fn build_peers() {
-    set_up_peers(&[]);
-}
-
-/// Builds one peer if it is missing.
-pub fn build_peer(name: &str) {
-    set_up_peers(&[name]);
-}
-
-/// Builds these peers, or all if there are no names.
-fn set_up_peers(names: &[&str]) {
+/// Builds those of these peers that are missing; the script prints the reason for one that this machine cannot build.
+pub fn build_peers<'n>(names: impl IntoIterator<Item = &'n str>) {
     let status = Command::new(root().join("bench/peers/setup.sh"))
         .args(names)
         .stdin(Stdio::null())

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::folder::Folder;
 use crate::measure::Bench;
-use crate::project::{build_peer, is_built, peer};
+use crate::project::{build_peers, is_built, peer};
 
 /// The program that `bench/peers/setup.sh` builds.
 const PROGRAM: &str = "rocksdb/peer";
@@ -28,7 +28,7 @@ impl RocksDb {
         if bench.is_quick() {
             return Ok(None);
         }
-        build_peer("rocksdb");
+        build_peers(["rocksdb"]);
         if !is_built(PROGRAM, "RocksDB") {
             return Ok(None);
         }

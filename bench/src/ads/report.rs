@@ -92,7 +92,7 @@ pub fn sustainable(bench: &Bench, app: App) -> Result<Vec<Case>> {
         peers,
     } = targets(app);
     if !bench.is_quick() {
-        build_peers();
+        build_peers(peers.iter().map(|peer| peer.name));
     }
     let budget = bench.budget.unwrap_or(BUDGET);
     let mut all = vec![

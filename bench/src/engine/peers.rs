@@ -98,7 +98,7 @@ pub fn peers(bench: &Bench) -> Result<Vec<Case>> {
         return Ok(Vec::new());
     };
     if !bench.is_quick() {
-        build_peers();
+        build_peers(ALL.iter().map(|peer| peer.name));
     }
     let is_built = |peer: &&Peer| is_built(peer.built, &format!("{PEERS}/{}", peer.name));
     let peers: Vec<&Peer> = ALL.iter().filter(is_built).collect();

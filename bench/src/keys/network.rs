@@ -13,7 +13,7 @@ use super::ours::{self, Expected};
 use super::valkey::{self, Sync, Valkey, has_valkey};
 use crate::measure::{Bench, median};
 use crate::proc::{cpu_by_thread, took};
-use crate::project::{build_peer, our_program};
+use crate::project::{build_peers, our_program};
 use crate::report::{Better, Case};
 use crate::server::Server;
 
@@ -120,7 +120,7 @@ pub fn network(bench: &Bench) -> Result<Vec<Case>> {
         return Ok(Vec::new());
     }
     if !bench.is_quick() {
-        build_peer("valkey");
+        build_peers(["valkey"]);
     }
     let keys = keys(bench);
     let folder = bench.folder(NETWORK, 4 << 30)?;

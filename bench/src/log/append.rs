@@ -21,12 +21,12 @@ const NOISE: f64 = 0.01;
 
 /// Keeps this thread, and those that it starts, on one core: background work is paid for where it is
 /// caused.
-struct OneCore {
+pub struct OneCore {
     before: CpuSet,
 }
 
 impl OneCore {
-    fn take() -> Result<OneCore> {
+    pub fn take() -> Result<OneCore> {
         let before = sched_getaffinity(None)?;
         let mut one = CpuSet::new();
         let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu));

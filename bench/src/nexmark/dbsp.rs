@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Ran, Rows};
 use crate::measure::Bench;
-use crate::project::{build_peer, is_built, peer};
+use crate::project::{build_peers, is_built, peer};
 
 const PROGRAM: &str = "dbsp/release/dbsp-peer";
 
@@ -37,7 +37,7 @@ impl Dbsp {
         if bench.is_quick() || query == super::OF_CLOCK {
             return None;
         }
-        build_peer("dbsp");
+        build_peers(["dbsp"]);
         is_built(PROGRAM, "dbsp").then(|| Dbsp {
             query: query.to_owned(),
         })

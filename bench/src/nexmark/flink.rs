@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use super::{Ran, Rows};
 use crate::folder::Folder;
 use crate::measure::Bench;
-use crate::project::{self, build_peer, is_built};
+use crate::project::{self, build_peers, is_built};
 
 /// The longest time of a run.
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -42,7 +42,7 @@ impl Flink {
         if bench.is_quick() {
             return Ok(None);
         }
-        build_peer("flink");
+        build_peers(["flink"]);
         if !is_built("flink/built", "Flink") {
             return Ok(None);
         }

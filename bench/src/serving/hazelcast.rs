@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
 use crate::measure::{Bench, median};
-use crate::project::{self, build_peer, is_built};
+use crate::project::{self, build_peers, is_built};
 use crate::report::Case;
 
 /// The rates to try, in events per second: the peer runs at the highest one that it sustains.
@@ -46,7 +46,7 @@ impl Hazelcast {
         if bench.is_quick() {
             return None;
         }
-        build_peer("hazelcast");
+        build_peers(["hazelcast"]);
         is_built("hazelcast/built", "Hazelcast").then(|| Hazelcast {
             rates: &RATES,
             ran: Vec::new(),

@@ -22,7 +22,7 @@ use crate::http;
 use crate::keys::load::{self, Requests};
 use crate::keys::valkey::{self, Sync, Valkey, has_valkey};
 use crate::measure::{Bench, median};
-use crate::project::build_peer;
+use crate::project::build_peers;
 use crate::report::{Better, Case};
 use crate::thread_cpu::ThreadCpu;
 
@@ -139,7 +139,7 @@ struct Contender<'a> {
 
 pub fn point_reads(bench: &Bench) -> Result<Vec<Case>> {
     if !bench.is_quick() {
-        build_peer("valkey");
+        build_peers(["valkey"]);
     }
     let numbers = bench.size(100_000, 500);
     let folder = bench.folder(POINT_READS, 4 << 30)?;

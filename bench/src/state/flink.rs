@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::folder::Folder;
 use crate::measure::Bench;
-use crate::project::{self, build_peer, is_built};
+use crate::project::{self, build_peers, is_built};
 
 /// A cluster that runs. It ends with this.
 pub struct Flink {
@@ -43,7 +43,7 @@ impl Flink {
         if bench.is_quick() {
             return Ok(None);
         }
-        build_peer("flink");
+        build_peers(["flink"]);
         if !is_built("flink/built", "Flink") {
             return Ok(None);
         }
