@@ -6,7 +6,7 @@ use kafka_protocol::protocol::{Decodable, StrBytes};
 use uuid::Uuid;
 
 use crate::api::ApiKey;
-use crate::message::request_layout;
+use crate::message::{request_layout, response_layout};
 use crate::request::{Request, Response, forged};
 
 /// After this many numbers all others are 0, so that a message ends.
@@ -40,7 +40,7 @@ pub fn any_response(api: ApiKey, version: i16, seed: u64) -> Option<Response> {
     (0..ATTEMPTS_MAX).find_map(|attempt| {
         forged::response(
             api,
-            version,
+            response_layout(api, version),
             &mut Forge::new(seed.wrapping_add(attempt << 32)),
         )
     })

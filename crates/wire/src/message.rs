@@ -75,7 +75,7 @@ pub(crate) fn encode_response_body(
     if response_has_tags(api, version) {
         output.no_tags();
     }
-    response.encode(version, &mut output)?;
+    response.encode(response_layout(api, version), &mut output)?;
     output.finish()
 }
 
@@ -101,11 +101,20 @@ pub fn encode_request(header: &RequestHeader, request: &Request) -> Result<Piece
     output.finish()
 }
 
-/// Returns the version whose layout a request has. Version 1 of DescribeShareGroupOffsets, which the generated messages
-/// lack, differs from version 0 in the response only.
+/// Returns the version whose layout a request has. The generated messages lack the newest versions of these requests,
+/// whose layout is that of the version before.
 pub(crate) fn request_layout(api: ApiKey, version: i16) -> i16 {
     match api {
         ApiKey::DescribeShareGroupOffsets => 0,
+        ApiKey::ListOffsets => version.min(10),
+        _ => version,
+    }
+}
+
+/// Returns the version whose layout a response has; see [`request_layout`].
+pub(crate) fn response_layout(api: ApiKey, version: i16) -> i16 {
+    match api {
+        ApiKey::ListOffsets => version.min(10),
         _ => version,
     }
 }
@@ -153,7 +162,7 @@ fn decode_response_frame(
     if lengths == Lengths::FixedAndChecked {
         input.set_lengths(Lengths::Fixed);
     }
-    let response = Response::decode(api, version, &mut input)?;
+    let response = Response::decode(api, response_layout(api, version), &mut input)?;
     input.end()?;
     Ok((correlation_id, response))
 }

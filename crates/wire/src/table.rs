@@ -19,7 +19,7 @@ macro_rules! apis {
         $macro! {
             Produce = 0, $crate::messages::ProduceRequest, $crate::messages::ProduceResponse, 3..=13, 9;
             Fetch = 1, $crate::messages::FetchRequest, $crate::FetchResponse, 4..=18, 12;
-            ListOffsets = 2, $crate::messages::ListOffsetsRequest, $crate::messages::ListOffsetsResponse, 1..=10, 6;
+            ListOffsets = 2, $crate::messages::ListOffsetsRequest, $crate::messages::ListOffsetsResponse, 1..=11, 6;
             Metadata = 3, $crate::messages::MetadataRequest, $crate::MetadataResponse, 0..=13, 9;
             OffsetCommit = 8, $crate::messages::OffsetCommitRequest, $crate::messages::OffsetCommitResponse, 2..=9, 8;
             OffsetFetch = 9, $crate::messages::OffsetFetchRequest, $crate::messages::OffsetFetchResponse, 1..=9, 6;

@@ -5,5 +5,6 @@ mod documented;
 mod fetching;
 mod golden;
 mod metadata;
+mod newer_versions;
 mod round_trips;
 mod table;

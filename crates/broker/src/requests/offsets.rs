@@ -35,6 +35,7 @@ const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
+const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
 /// Returns whether this version has the special timestamp.
 fn is_known(timestamp: i64, version: i16) -> bool {
@@ -42,6 +43,7 @@ fn is_known(timestamp: i64, version: i16) -> bool {
         MAX_TIMESTAMP => version >= 7,
         EARLIEST_LOCAL => version >= 8,
         LATEST_TIERED => version >= 9,
+        EARLIEST_PENDING_UPLOAD => version >= 11,
         timestamp => timestamp >= EARLIEST,
     }
 }
@@ -241,7 +243,7 @@ fn find(
             Ok(newest.map(|newest| FoundOffset::timed(lane, newest)))
         }
         // There is no tiered storage.
-        LATEST_TIERED => Ok(None),
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(None),
         timestamp => {
             let found = lane.record_at(Timestamp(timestamp))?;
             // A record that consumers may not read yet does not count.

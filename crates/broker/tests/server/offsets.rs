@@ -52,13 +52,14 @@ fn list_offsets_answers_every_special_and_ordinary_timestamp() {
         (-3, 2, 1002),
         (-4, 0, -1),
         (-5, -1, -1),
+        (-6, -1, -1),
         (0, 0, 1000),
         (1001, 1, 1001),
         (1002, 2, 1002),
         (1003, -1, -1),
         (i64::MAX, -1, -1),
     ] {
-        let answer = list(&mut client, 10, ("t", 0), timestamp);
+        let answer = list(&mut client, 11, ("t", 0), timestamp);
         assert_eq!(answer.error_code, 0, "{timestamp}");
         assert_eq!(
             (answer.offset, answer.timestamp),
@@ -73,8 +74,16 @@ fn an_empty_partition_has_only_a_first_and_a_next_offset() {
     let node = Node::start();
     let mut client = node.connect();
     client.create_topic("t", 1);
-    for (timestamp, offset) in [(-1, 0), (-2, 0), (-3, -1), (-4, 0), (-5, -1), (0, -1)] {
-        let answer = list(&mut client, 10, ("t", 0), timestamp);
+    for (timestamp, offset) in [
+        (-1, 0),
+        (-2, 0),
+        (-3, -1),
+        (-4, 0),
+        (-5, -1),
+        (-6, -1),
+        (0, -1),
+    ] {
+        let answer = list(&mut client, 11, ("t", 0), timestamp);
         assert_eq!(
             (answer.error_code, answer.offset),
             (0, offset),
@@ -90,7 +99,7 @@ fn timestamps_of_later_versions_are_refused() {
     client.create_topic("t", 1);
     let unsupported = ResponseError::UnsupportedVersion.code();
     for version in ApiKey::ListOffsets.versions() {
-        for (timestamp, known_from) in [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9)] {
+        for (timestamp, known_from) in [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11)] {
             let answer = list(&mut client, version, ("t", 0), timestamp);
             let expected = if version >= known_from {
                 0
@@ -102,7 +111,7 @@ fn timestamps_of_later_versions_are_refused() {
                 "{timestamp} in version {version}"
             );
         }
-        for timestamp in [-6, i64::MIN] {
+        for timestamp in [-7, i64::MIN] {
             let answer = list(&mut client, version, ("t", 0), timestamp);
             assert_eq!(answer.error_code, unsupported);
         }

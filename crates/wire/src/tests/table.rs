@@ -30,6 +30,7 @@ fn the_table_agrees_with_the_generated_messages() {
                 (ApiKey::InitProducerId, 6)
                     | (ApiKey::ShareFetch | ApiKey::ShareAcknowledge, 2)
                     | (ApiKey::DescribeShareGroupOffsets, 1)
+                    | (ApiKey::ListOffsets, 11)
             );
             let is_known = known.min <= version && version <= known.max;
             assert!(is_known || is_own, "{api:?}");
