@@ -67,6 +67,7 @@ mod frame;
 mod header;
 mod init_producer_id;
 mod input;
+mod log_dirs;
 mod message;
 mod metadata;
 pub mod native;
@@ -91,6 +92,7 @@ pub use fetch::{FetchResponse, FetchedPartition, FetchedTopic};
 pub use frame::{FRAME_HEADER_BYTES, missing_bytes, take_frame};
 pub use header::RequestHeader;
 pub use input::{REQUEST_FIELDS_MAX, RESPONSE_FIELDS_MAX};
+pub use log_dirs::{DescribeLogDirsResponse, LogDir};
 pub use message::{
     correlation_id, decode_request, decode_response, encode_request, encode_response,
 };

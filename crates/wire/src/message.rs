@@ -106,6 +106,7 @@ pub fn encode_request(header: &RequestHeader, request: &Request) -> Result<Piece
 pub(crate) fn request_layout(api: ApiKey, version: i16) -> i16 {
     match api {
         ApiKey::DescribeShareGroupOffsets => 0,
+        ApiKey::DescribeLogDirs => version.min(4),
         ApiKey::ListOffsets => version.min(10),
         _ => version,
     }

@@ -48,7 +48,7 @@ macro_rules! apis {
             DescribeConfigs = 32, $crate::messages::DescribeConfigsRequest, $crate::messages::DescribeConfigsResponse, 1..=4, 4;
             AlterConfigs = 33, $crate::messages::AlterConfigsRequest, $crate::messages::AlterConfigsResponse, 0..=2, 2;
             AlterReplicaLogDirs = 34, $crate::messages::AlterReplicaLogDirsRequest, $crate::messages::AlterReplicaLogDirsResponse, 1..=2, 2;
-            DescribeLogDirs = 35, $crate::messages::DescribeLogDirsRequest, $crate::messages::DescribeLogDirsResponse, 1..=4, 2;
+            DescribeLogDirs = 35, $crate::messages::DescribeLogDirsRequest, $crate::DescribeLogDirsResponse, 1..=5, 2;
             SaslAuthenticate = 36, $crate::messages::SaslAuthenticateRequest, $crate::messages::SaslAuthenticateResponse, 0..=2, 2;
             CreatePartitions = 37, $crate::messages::CreatePartitionsRequest, $crate::messages::CreatePartitionsResponse, 0..=3, 2;
             DeleteGroups = 42, $crate::messages::DeleteGroupsRequest, $crate::messages::DeleteGroupsResponse, 0..=2, 2;

@@ -8,14 +8,14 @@ use millstream_wire::messages::describe_cluster_response::{
     DescribeClusterBroker, DescribeClusterResponse,
 };
 use millstream_wire::messages::describe_log_dirs_response::{
-    DescribeLogDirsPartition, DescribeLogDirsResponse, DescribeLogDirsResult, DescribeLogDirsTopic,
+    DescribeLogDirsPartition, DescribeLogDirsTopic,
 };
 use millstream_wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use millstream_wire::messages::{
     BrokerId, DescribeClusterRequest, DescribeLogDirsRequest, FindCoordinatorRequest,
     UnregisterBrokerRequest,
 };
-use millstream_wire::{ResponseError, StrBytes};
+use millstream_wire::{DescribeLogDirsResponse, LogDir, ResponseError, StrBytes};
 
 use super::bounds::{Bound, BoundContext};
 use super::handle::{Edit, Handle, Refusal, each, errors, messages, refuse_with_message};
@@ -188,11 +188,15 @@ impl Handle for DescribeLogDirsRequest {
     }
 
     fn refuse(&self, refusal: &Refusal) -> DescribeLogDirsResponse {
-        if refusal.version >= LOG_DIRS_ERROR_FROM {
-            return DescribeLogDirsResponse::default().with_error_code(refusal.code);
+        let mut response = DescribeLogDirsResponse::default();
+        match refusal.version >= LOG_DIRS_ERROR_FROM {
+            true => response.error_code = refusal.code,
+            false => response.results.push(LogDir {
+                error_code: refusal.code,
+                ..LogDir::default()
+            }),
         }
-        let dir = DescribeLogDirsResult::default().with_error_code(refusal.code);
-        DescribeLogDirsResponse::default().with_results(vec![dir])
+        response
     }
 
     errors!(error_code, results.error_code);
@@ -319,13 +323,18 @@ fn describe_log_dirs(broker: &Arc<Broker>, request: DescribeLogDirsRequest) -> R
             let topic = DescribeLogDirsTopic::default().with_name(topic_name(&name));
             Some(topic.with_partitions(described.collect()))
         });
-        let (total, usable) = disk_bytes(log.dir());
-        let result = DescribeLogDirsResult::default()
-            .with_log_dir(StrBytes::from_string(log.dir().display().to_string()))
-            .with_topics(topics.collect())
-            .with_total_bytes(total)
-            .with_usable_bytes(usable);
-        DescribeLogDirsResponse::default().with_results(vec![result])
+        let (total_bytes, usable_bytes) = disk_bytes(log.dir());
+        let dir = LogDir {
+            log_dir: StrBytes::from_string(log.dir().display().to_string()),
+            topics: topics.collect(),
+            total_bytes,
+            usable_bytes,
+            ..LogDir::default()
+        };
+        DescribeLogDirsResponse {
+            results: vec![dir],
+            ..DescribeLogDirsResponse::default()
+        }
     })
 }
 

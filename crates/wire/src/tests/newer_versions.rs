@@ -1,14 +1,27 @@
 //! The bytes of versions of Kafka's requests that the generated messages lack.
 
+use bytes::BytesMut;
+use kafka_protocol::messages::describe_log_dirs_response::{
+    DescribeLogDirsPartition, DescribeLogDirsTopic,
+};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
-use kafka_protocol::messages::{BrokerId, ListOffsetsRequest, ListOffsetsResponse, TopicName};
+use kafka_protocol::messages::{
+    BrokerId, DescribeLogDirsRequest, DescribeLogDirsResponse as GeneratedResponse,
+    ListOffsetsRequest, ListOffsetsResponse, TopicName,
+};
+use kafka_protocol::protocol::Encodable;
+use proptest::prelude::*;
 
 use super::golden::hex;
 use super::round_trips::{body, header};
-use crate::{Request, Response, decode_request, decode_response, encode_request, encode_response};
+use crate::forge::{Forge, Forged};
+use crate::{
+    ApiKey, DescribeLogDirsResponse, LogDir, Request, Response, decode_request, decode_response,
+    encode_request, encode_response,
+};
 
 /// The bytes before the body: api key, version, correlation id, the client id "client", no tagged fields.
 const REQUEST_HEADER_BYTES: usize = 17;
@@ -68,4 +81,64 @@ fn list_offsets_11_has_the_layout_of_version_10() {
         "00",
     ];
     check_response(11, response, &expected);
+}
+
+#[test]
+fn describe_log_dirs_5_tells_whether_a_directory_is_cordoned() {
+    let request = DescribeLogDirsRequest::default().with_topics(None);
+    check_request(5, request, &["0000"]);
+    let partition = DescribeLogDirsPartition::default()
+        .with_partition_index(1)
+        .with_partition_size(5);
+    let topic = DescribeLogDirsTopic::default()
+        .with_name(TopicName("t".into()))
+        .with_partitions(vec![partition]);
+    let dir = LogDir {
+        log_dir: "/d".into(),
+        topics: vec![topic],
+        total_bytes: 1000,
+        usable_bytes: 100,
+        is_cordoned: true,
+        ..LogDir::default()
+    };
+    let response = DescribeLogDirsResponse {
+        results: vec![dir],
+        ..DescribeLogDirsResponse::default()
+    };
+    let expected = [
+        "000000000000",
+        "020000032f64",
+        "020274",
+        "0200000001000000000000000500000000000000000000",
+        "00",
+        "00000000000003e80000000000000064",
+        "0100",
+        "00",
+    ];
+    check_response(5, response, &expected);
+}
+
+proptest! {
+    #[test]
+    fn log_dirs_equal_the_generated_encoders_bytes(seed: u64) {
+        for version in 1..=4 {
+            let mut forge = Forge::new(seed);
+            let Some(mut generated) = GeneratedResponse::forge(&mut forge, version) else {
+                continue;
+            };
+            // Millstream never sends these.
+            generated.unknown_tagged_fields.clear();
+            for dir in &mut generated.results {
+                dir.unknown_tagged_fields.clear();
+            }
+            let mut expected = BytesMut::new();
+            generated.encode(&mut expected, version).unwrap();
+            let response = DescribeLogDirsResponse::from(generated);
+            let api = ApiKey::DescribeLogDirs;
+            let frame = body(encode_response(&header(api, version), &response.into()).unwrap());
+            prop_assert!(frame.ends_with(&expected), "version {}", version);
+            let header_bytes = if version >= 2 { 5 } else { 4 };
+            prop_assert_eq!(frame.len(), header_bytes + expected.len());
+        }
+    }
 }

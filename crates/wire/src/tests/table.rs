@@ -31,6 +31,7 @@ fn the_table_agrees_with_the_generated_messages() {
                     | (ApiKey::ShareFetch | ApiKey::ShareAcknowledge, 2)
                     | (ApiKey::DescribeShareGroupOffsets, 1)
                     | (ApiKey::ListOffsets, 11)
+                    | (ApiKey::DescribeLogDirs, 5)
             );
             let is_known = known.min <= version && version <= known.max;
             assert!(is_known || is_own, "{api:?}");

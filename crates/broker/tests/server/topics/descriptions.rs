@@ -136,6 +136,7 @@ fn log_dirs_report_partition_sizes() {
         let sizes: Vec<i64> = sizes.collect();
         let bytes = crate::support::chunk(&["value"]).len() as i64;
         assert_eq!(sizes, [0, bytes], "version {version}");
+        assert!(!response.results[0].is_cordoned);
     }
     let internal = DescribableLogDirTopic::default()
         .with_topic(topic_name("__groups"))
