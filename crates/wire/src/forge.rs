@@ -1,6 +1,7 @@
 //! Random messages for tests. The generated decoders decode them from a stream of plausible numbers.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
+use kafka_protocol::messages::TopicName;
 use kafka_protocol::protocol::buf::{ByteBuf, NotEnoughBytesError};
 use kafka_protocol::protocol::{Decodable, StrBytes};
 use uuid::Uuid;
@@ -26,6 +27,9 @@ pub fn any_request(api: ApiKey, version: i16, seed: u64) -> Option<Request> {
         init.keep_prepared_txn = seed & 2 == 2;
         return Some(init.into());
     }
+    if let (ApiKey::OffsetCommit | ApiKey::OffsetFetch, 10) = (api, version) {
+        return any_request(api, 9, seed).map(|request| with_topic_ids(request, seed));
+    }
     (0..ATTEMPTS_MAX).find_map(|attempt| {
         forged::request(
             api,
@@ -33,6 +37,35 @@ pub fn any_request(api: ApiKey, version: i16, seed: u64) -> Option<Request> {
             &mut Forge::new(seed.wrapping_add(attempt << 32)),
         )
     })
+}
+
+/// Replaces the names of topics by ids, and removes fields that the encoders of topic ids do not write.
+fn with_topic_ids(mut request: Request, seed: u64) -> Request {
+    let mut forge = Forge::new(seed);
+    match &mut request {
+        Request::OffsetCommit(commit) => {
+            commit.unknown_tagged_fields.clear();
+            for topic in &mut commit.topics {
+                (topic.name, topic.topic_id) = (TopicName::default(), forge.uuid());
+                topic.unknown_tagged_fields.clear();
+                for partition in &mut topic.partitions {
+                    partition.unknown_tagged_fields.clear();
+                }
+            }
+        }
+        Request::OffsetFetch(fetch) => {
+            fetch.unknown_tagged_fields.clear();
+            for group in &mut fetch.groups {
+                group.unknown_tagged_fields.clear();
+                for topic in group.topics.iter_mut().flatten() {
+                    (topic.name, topic.topic_id) = (TopicName::default(), forge.uuid());
+                    topic.unknown_tagged_fields.clear();
+                }
+            }
+        }
+        _ => {}
+    }
+    request
 }
 
 /// Returns a random response to a request of a supported version; `None` if no attempt succeeds.

@@ -71,6 +71,7 @@ mod log_dirs;
 mod message;
 mod metadata;
 pub mod native;
+mod offsets;
 mod pieces;
 mod produce;
 mod request;

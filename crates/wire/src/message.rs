@@ -8,6 +8,7 @@ use crate::error::{EncodeError, Malformed, ResponseFrameError};
 use crate::header::{RequestHeader, response_has_tags};
 use crate::init_producer_id::{TWO_PHASE_FROM, decode_init_producer_id, put_init_producer_id};
 use crate::input::{FieldsMax, Input, Lengths, RESPONSE_FIELDS_MAX};
+use crate::offsets::{TOPIC_IDS_FROM, decode_commit, decode_fetch, put_commit, put_fetch};
 use crate::pieces::{Output, Pieces};
 use crate::produce::put_produce;
 use crate::request::{Request, Response};
@@ -23,6 +24,8 @@ pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestE
     let (header, mut input) = RequestHeader::decode(frame)?;
     let decoded = match (header.api, header.version) {
         (ApiKey::InitProducerId, TWO_PHASE_FROM..) => decode_init_producer_id(&mut input),
+        (ApiKey::OffsetCommit, TOPIC_IDS_FROM..) => decode_commit(&mut input),
+        (ApiKey::OffsetFetch, TOPIC_IDS_FROM..) => decode_fetch(&mut input),
         (api, version) => Request::decode(api, request_layout(api, version), &mut input),
     };
     match decoded {
@@ -93,9 +96,13 @@ pub fn encode_request(header: &RequestHeader, request: &Request) -> Result<Piece
     check_version(header.api, header.version)?;
     let mut output = Output::new();
     header.encode(&mut output)?;
-    match request {
-        Request::Produce(produce) => put_produce(produce, header.version, &mut output)?,
-        Request::InitProducerId(init) => put_init_producer_id(init, header.version, &mut output)?,
+    match (request, header.version) {
+        (Request::Produce(produce), version) => put_produce(produce, version, &mut output)?,
+        (Request::InitProducerId(init), version) => {
+            put_init_producer_id(init, version, &mut output)?;
+        }
+        (Request::OffsetCommit(commit), TOPIC_IDS_FROM..) => put_commit(commit, &mut output),
+        (Request::OffsetFetch(fetch), TOPIC_IDS_FROM..) => put_fetch(fetch, &mut output),
         _ => request.encode(request_layout(header.api, header.version), &mut output)?,
     }
     output.finish()

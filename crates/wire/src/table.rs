@@ -21,8 +21,8 @@ macro_rules! apis {
             Fetch = 1, $crate::messages::FetchRequest, $crate::FetchResponse, 4..=18, 12;
             ListOffsets = 2, $crate::messages::ListOffsetsRequest, $crate::messages::ListOffsetsResponse, 1..=11, 6;
             Metadata = 3, $crate::messages::MetadataRequest, $crate::MetadataResponse, 0..=13, 9;
-            OffsetCommit = 8, $crate::messages::OffsetCommitRequest, $crate::messages::OffsetCommitResponse, 2..=9, 8;
-            OffsetFetch = 9, $crate::messages::OffsetFetchRequest, $crate::messages::OffsetFetchResponse, 1..=9, 6;
+            OffsetCommit = 8, $crate::messages::OffsetCommitRequest, $crate::messages::OffsetCommitResponse, 2..=10, 8;
+            OffsetFetch = 9, $crate::messages::OffsetFetchRequest, $crate::messages::OffsetFetchResponse, 1..=10, 6;
             FindCoordinator = 10, $crate::messages::FindCoordinatorRequest, $crate::messages::FindCoordinatorResponse, 0..=6, 3;
             JoinGroup = 11, $crate::messages::JoinGroupRequest, $crate::messages::JoinGroupResponse, 0..=9, 6;
             Heartbeat = 12, $crate::messages::HeartbeatRequest, $crate::messages::HeartbeatResponse, 0..=4, 4;

@@ -18,14 +18,21 @@ use millstream_wire::messages::{
     TxnOffsetCommitResponse,
 };
 
-use super::bounds::{Bound, BoundContext, nested};
+use super::bounds::{Bound, BoundContext, ECHOES, nested};
 use super::handle::{Handle, Refusal, each, edit, errors};
-use super::rights::{Check, Checked, TOPIC_DENIED, items, may_topic, need_group, need_transaction};
+use super::rights::{
+    Check, Checked, TOPIC_DENIED, UNKNOWN_ID, items, may_topic, need_group, need_transaction,
+};
+use super::topics::{knows, may_named, topic_name};
 use super::{groups, transactions};
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::reply::Reply;
 use crate::security::Operation;
+use crate::topic_names::NAME_BYTES_MAX;
+
+/// The first version of OffsetCommit with topic ids in place of names.
+const TOPIC_IDS_FROM: i16 = 10;
 
 /// Commits offsets of a group.
 impl Handle for OffsetCommitRequest {
@@ -36,7 +43,10 @@ impl Handle for OffsetCommitRequest {
     }
 
     items! { topics:
-        topics, TOPIC_DENIED, |client, asked| may_topic(client, Operation::Read, &asked.name);
+        topics, UNKNOWN_ID, |client, asked| knows(client, Operation::Read, asked.topic_id);
+        topics, TOPIC_DENIED, |client, asked| {
+            may_named(client, Operation::Read, Some(&asked.name), asked.topic_id)
+        };
     }
 
     fn refuse(&self, refusal: &Refusal) -> OffsetCommitResponse {
@@ -55,14 +65,60 @@ impl Handle for OffsetCommitRequest {
     errors!(topics.partitions.error_code);
 
     fn bound(&self, context: &mut BoundContext<'_>) -> Bound {
-        context.elements(nested(&self.topics, |topic| topic.partitions.len()))
+        // The request has no names where it has ids, and the answer has them until it is encoded.
+        let names = match context.version >= TOPIC_IDS_FROM {
+            true => self.topics.len() * ECHOES * NAME_BYTES_MAX,
+            false => 0,
+        };
+        let elements = context.elements(nested(&self.topics, |topic| topic.partitions.len()));
+        elements.and(Bound::Bytes(names))
     }
 
     fn handle(self, broker: &Arc<Broker>, client: &mut Client, version: i16) -> Reply {
-        of_known_partitions(client, version, self, |request| {
-            groups::commit(broker, version, request)
-        })
+        match version >= TOPIC_IDS_FROM {
+            true => commit_by_id(broker, client, version, self),
+            false => commit_by_name(broker, client, version, self),
+        }
     }
+}
+
+fn commit_by_name(
+    broker: &Broker,
+    client: &mut Client,
+    version: i16,
+    request: OffsetCommitRequest,
+) -> Reply {
+    of_known_partitions(client, version, request, |request| {
+        groups::commit(broker, version, request)
+    })
+}
+
+/// Carries out a commit with topic ids. The coordinator knows topics by name, so the broker fills in the names before, and
+/// puts the ids into the answer afterwards.
+fn commit_by_id(
+    broker: &Broker,
+    client: &mut Client,
+    version: i16,
+    mut request: OffsetCommitRequest,
+) -> Reply {
+    let mut ids = HashMap::new();
+    let unknown = request.topics.extract_if(.., |topic| {
+        let Ok(stream) = client.stream_by_uuid(topic.topic_id) else {
+            return true;
+        };
+        topic.name = topic_name(stream.name());
+        ids.insert(topic.name.clone(), topic.topic_id);
+        false
+    });
+    let unknown = OffsetCommitRequest::default().with_topics(unknown.collect());
+    let refused = unknown.refused(version, UNKNOWN_ID);
+    let reply = commit_by_name(broker, client, version, request);
+    edit::<OffsetCommitRequest>(reply, move |answer| {
+        for topic in &mut answer.topics {
+            topic.topic_id = ids.get(&topic.name).copied().unwrap_or_default();
+        }
+        answer.topics.extend(refused.topics);
+    })
 }
 
 /// Commits offsets of a group as a part of a transaction.

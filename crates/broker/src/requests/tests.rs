@@ -10,7 +10,11 @@ use millstream_log::{Log, LogConfig, StreamConfig};
 use millstream_wire::forge::{any_request, any_response};
 use millstream_wire::messages::create_acls_response::AclCreationResult;
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
-use millstream_wire::messages::{CreateAclsResponse, MetadataRequest, ProduceResponse, TopicName};
+use millstream_wire::messages::offset_commit_request::OffsetCommitRequestTopic;
+use millstream_wire::messages::offset_commit_response::OffsetCommitResponseTopic;
+use millstream_wire::messages::{
+    CreateAclsResponse, MetadataRequest, OffsetCommitRequest, ProduceResponse, TopicName,
+};
 use millstream_wire::native::{CommitCursorsResponse, CommittedCursor};
 use millstream_wire::{
     ApiKey, MetadataPartition, Request, RequestHeader, Response, ResponseError, SUPPORTED,
@@ -27,6 +31,7 @@ use crate::config::BrokerConfig;
 use crate::listener::LogIn;
 use crate::objectives::Objectives;
 use crate::peer::Peer;
+use crate::topic_names::NAME_BYTES_MAX;
 
 /// Returns a request whose lists and texts are empty.
 fn empty_request(api: ApiKey) -> Option<Request> {
@@ -125,6 +130,16 @@ fn every_request_has_a_bound_and_empty_requests_have_small_answers() {
     assert!(metadata(&["missing"]) < 8 << 10);
     // Repeated names do not multiply the answer.
     assert!(metadata(&["large"; 100]) < 8 * large);
+    // The names of topics count in an answer to a request that has only their ids.
+    let topics = vec![OffsetCommitRequestTopic::default(); 100];
+    let request = OffsetCommitRequest::default().with_topics(topics);
+    match bound(&broker, &mut client, 10, 100, &request.into()) {
+        Bound::Bytes(bytes) => {
+            let topic_bytes = size_of::<OffsetCommitResponseTopic>() + 2 * NAME_BYTES_MAX;
+            assert!(bytes > 100 * topic_bytes, "{bytes}");
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 macro_rules! refuse_any {

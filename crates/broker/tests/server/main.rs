@@ -31,5 +31,6 @@ mod telemetry;
 mod tls;
 mod token_urls;
 mod tokens;
+mod topic_ids;
 mod topics;
 mod transactions;

@@ -8,9 +8,22 @@ use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListO
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_commit_response::{
+    OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+use kafka_protocol::messages::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
+};
 use kafka_protocol::messages::{
-    BrokerId, DescribeLogDirsRequest, DescribeLogDirsResponse as GeneratedResponse,
-    ListOffsetsRequest, ListOffsetsResponse, TopicName,
+    BrokerId, DescribeLogDirsRequest, DescribeLogDirsResponse as GeneratedResponse, GroupId,
+    ListOffsetsRequest, ListOffsetsResponse, OffsetCommitRequest, OffsetCommitResponse,
+    OffsetFetchRequest, OffsetFetchResponse, TopicName,
 };
 use kafka_protocol::protocol::Encodable;
 use proptest::prelude::*;
@@ -19,14 +32,16 @@ use super::golden::hex;
 use super::round_trips::{body, header};
 use crate::forge::{Forge, Forged};
 use crate::{
-    ApiKey, DescribeLogDirsResponse, LogDir, Request, Response, decode_request, decode_response,
-    encode_request, encode_response,
+    ApiKey, DescribeLogDirsResponse, LogDir, Request, Response, Uuid, decode_request,
+    decode_response, encode_request, encode_response,
 };
 
 /// The bytes before the body: api key, version, correlation id, the client id "client", no tagged fields.
 const REQUEST_HEADER_BYTES: usize = 17;
 /// The bytes before the body: correlation id, no tagged fields.
 const RESPONSE_HEADER_BYTES: usize = 5;
+
+const TOPIC_ID: Uuid = Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
 
 #[track_caller]
 fn check_request(version: i16, request: impl Into<Request>, expected: &[&str]) {
@@ -81,6 +96,96 @@ fn list_offsets_11_has_the_layout_of_version_10() {
         "00",
     ];
     check_response(11, response, &expected);
+}
+
+#[test]
+fn offset_commit_10_has_topic_ids_in_place_of_names() {
+    let partition = OffsetCommitRequestPartition::default()
+        .with_partition_index(1)
+        .with_committed_offset(42)
+        .with_committed_leader_epoch(3)
+        .with_committed_metadata(Some("note".into()));
+    let topic = OffsetCommitRequestTopic::default()
+        .with_topic_id(TOPIC_ID)
+        .with_partitions(vec![partition]);
+    let request = OffsetCommitRequest::default()
+        .with_group_id(GroupId("g".into()))
+        .with_generation_id_or_member_epoch(7)
+        .with_member_id("m".into())
+        .with_topics(vec![topic]);
+    let expected = [
+        "026700000007026d00",
+        "020102030405060708090a0b0c0d0e0f10",
+        "0200000001000000000000002a00000003056e6f746500",
+        "00",
+        "00",
+    ];
+    check_request(10, request, &expected);
+    let partition = OffsetCommitResponsePartition::default()
+        .with_partition_index(1)
+        .with_error_code(100);
+    let topic = OffsetCommitResponseTopic::default()
+        .with_topic_id(TOPIC_ID)
+        .with_partitions(vec![partition]);
+    let response = OffsetCommitResponse::default().with_topics(vec![topic]);
+    let expected = [
+        "00000000",
+        "020102030405060708090a0b0c0d0e0f10",
+        "0200000001006400",
+        "00",
+        "00",
+    ];
+    check_response(10, response, &expected);
+}
+
+#[test]
+fn offset_fetch_10_has_topic_ids_in_place_of_names() {
+    let topic = OffsetFetchRequestTopics::default()
+        .with_topic_id(TOPIC_ID)
+        .with_partition_indexes(vec![1]);
+    let some = OffsetFetchRequestGroup::default()
+        .with_group_id(GroupId("g".into()))
+        .with_member_id(Some("m".into()))
+        .with_member_epoch(7)
+        .with_topics(Some(vec![topic]));
+    let all = OffsetFetchRequestGroup::default()
+        .with_group_id(GroupId("h".into()))
+        .with_topics(None);
+    let request = OffsetFetchRequest::default()
+        .with_groups(vec![some, all])
+        .with_require_stable(true);
+    let expected = [
+        "03",
+        "0267026d00000007",
+        "020102030405060708090a0b0c0d0e0f10",
+        "020000000100",
+        "00",
+        "026800ffffffff0000",
+        "0100",
+    ];
+    check_request(10, request, &expected);
+    let partition = OffsetFetchResponsePartitions::default()
+        .with_partition_index(1)
+        .with_committed_offset(42)
+        .with_committed_leader_epoch(3)
+        .with_metadata(Some("note".into()));
+    let topic = OffsetFetchResponseTopics::default()
+        .with_topic_id(TOPIC_ID)
+        .with_partitions(vec![partition]);
+    let group = OffsetFetchResponseGroup::default()
+        .with_group_id(GroupId("g".into()))
+        .with_topics(vec![topic]);
+    let response = OffsetFetchResponse::default().with_groups(vec![group]);
+    let expected = [
+        "00000000",
+        "020267",
+        "020102030405060708090a0b0c0d0e0f10",
+        "0200000001000000000000002a00000003056e6f7465000000",
+        "00",
+        "000000",
+        "00",
+    ];
+    check_response(10, response, &expected);
 }
 
 #[test]

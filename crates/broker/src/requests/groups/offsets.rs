@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::Offset;
+use millstream_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use millstream_wire::messages::offset_fetch_response::OffsetFetchResponseTopics;
 use millstream_wire::messages::{
     self, GroupId, OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest,
     OffsetDeleteResponse, OffsetFetchRequest, OffsetFetchResponse,
     offset_commit_response as commit_response, offset_delete_response as delete,
     offset_fetch_response as fetch_response,
 };
-use millstream_wire::{ResponseError, StrBytes};
+use millstream_wire::{ResponseError, StrBytes, Uuid};
 
 use super::convert::{code, group, instance, member, sent, text, topic, topic_name};
 use super::{coordinate, coordinate_all};
@@ -27,7 +29,8 @@ use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, ECHOES, ELEMENT_BYTES, nested};
 use crate::requests::handle::{Edit, Handle, Refusal, each, errors, refuse_with_code};
 use crate::requests::rights::{
-    Check, Checked, GROUP_DENIED, items, may_group, need_group, need_topic,
+    Check, Checked, GROUP_DENIED, TOPIC_DENIED, UNKNOWN_ID, items, may_group, need_group,
+    need_topic,
 };
 use crate::security::{Operation, Resource};
 
@@ -35,6 +38,8 @@ use crate::security::{Operation, Resource};
 const FETCH_ERROR_FROM: i16 = 2;
 /// The first version of OffsetFetch for several groups.
 const SEVERAL_GROUPS_FROM: i16 = 8;
+/// The first version of OffsetFetch with topic ids in place of names.
+const TOPIC_IDS_FROM: i16 = 10;
 
 /// Returns the committed offsets of groups.
 impl Handle for OffsetFetchRequest {
@@ -109,13 +114,23 @@ impl Handle for OffsetFetchRequest {
         }
     }
 
-    fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
+    fn handle(mut self, broker: &Arc<Broker>, client: &mut Client, version: i16) -> Reply {
+        let has_ids = version >= TOPIC_IDS_FROM;
+        if has_ids {
+            name_topics(client, &mut self.groups);
+        }
         let asked = fetch(version, &self);
+        let shown = Arc::clone(broker);
         coordinate_all(broker, version, self, asked, move |request, mut answers| {
             if version >= SEVERAL_GROUPS_FROM {
                 let groups = request.groups.iter().zip(answers);
-                let groups =
-                    groups.map(|(asked, answer)| fetched_group(asked.group_id.clone(), answer));
+                let groups = groups.map(|(asked, answer)| {
+                    let mut fetched = fetched_group(asked.group_id.clone(), answer);
+                    if has_ids {
+                        put_ids(&shown, asked, &mut fetched.topics);
+                    }
+                    fetched
+                });
                 return Some(OffsetFetchResponse::default().with_groups(groups.collect()));
             }
             match answers.pop()? {
@@ -224,6 +239,44 @@ fn committed(topics: Vec<TopicResults>) -> OffsetCommitResponse {
     OffsetCommitResponse::default().with_topics(topics.collect())
 }
 
+/// Fills in the names of topics where the request has their ids, since the coordinator knows topics by name. A topic with an
+/// unknown id keeps its empty name, which has no offsets.
+fn name_topics(client: &mut Client, groups: &mut [OffsetFetchRequestGroup]) {
+    let topics = groups.iter_mut().flat_map(|group| &mut group.topics);
+    for topic in topics.flatten() {
+        if let Ok(stream) = client.stream_by_uuid(topic.topic_id) {
+            topic.name = topic_name(stream.name());
+        }
+    }
+}
+
+/// Puts topic ids into the answer to a request that has them, and the errors of unknown ids. Where the request asks for all
+/// topics, the answer leaves out deleted ones, which have no id, as in Kafka.
+fn put_ids(
+    broker: &Broker,
+    asked: &OffsetFetchRequestGroup,
+    topics: &mut Vec<OffsetFetchResponseTopics>,
+) {
+    let Some(asked) = &asked.topics else {
+        topics.retain_mut(|topic| {
+            let stream = broker.shown_stream(&topic.name);
+            stream.is_ok_and(|stream| {
+                topic.topic_id = stream.uuid();
+                true
+            })
+        });
+        return;
+    };
+    for (asked, topic) in asked.iter().zip(topics) {
+        topic.topic_id = asked.topic_id;
+        if asked.name.is_empty() {
+            for partition in &mut topic.partitions {
+                partition.error_code = UNKNOWN_ID.code();
+            }
+        }
+    }
+}
+
 fn fetch(version: i16, request: &OffsetFetchRequest) -> Result<Vec<Request>, ResponseError> {
     let mut named = HashSet::new();
     if !request
@@ -236,7 +289,7 @@ fn fetch(version: i16, request: &OffsetFetchRequest) -> Result<Vec<Request>, Res
     if version < SEVERAL_GROUPS_FROM {
         let topics = request.topics.as_ref().map(|topics| {
             let topics = topics.iter();
-            each_once(topics.map(|asked| (&asked.name, &asked.partition_indexes[..])))
+            each_once(topics.map(|asked| (&asked.name, Uuid::nil(), &asked.partition_indexes[..])))
         });
         return Ok(vec![Request::FetchOffsets(FetchOffsets {
             group: group(&request.group_id),
@@ -249,7 +302,9 @@ fn fetch(version: i16, request: &OffsetFetchRequest) -> Result<Vec<Request>, Res
     let groups = request.groups.iter().map(|asked| {
         let topics = asked.topics.as_ref().map(|topics| {
             let topics = topics.iter();
-            each_once(topics.map(|asked| (&asked.name, &asked.partition_indexes[..])))
+            each_once(
+                topics.map(|asked| (&asked.name, asked.topic_id, &asked.partition_indexes[..])),
+            )
         });
         Request::FetchOffsets(FetchOffsets {
             group: group(&asked.group_id),
@@ -265,12 +320,12 @@ fn fetch(version: i16, request: &OffsetFetchRequest) -> Result<Vec<Request>, Res
 /// Returns the partitions of each topic. A repeated partition is left out: an answer has the text of
 /// each commit once.
 fn each_once<'a>(
-    topics: impl Iterator<Item = (&'a messages::TopicName, &'a [i32])>,
+    topics: impl Iterator<Item = (&'a messages::TopicName, Uuid, &'a [i32])>,
 ) -> Vec<(TopicName, Vec<Partition>)> {
     let mut named = HashSet::new();
-    let topics = topics.map(|(name, indexes)| {
+    let topics = topics.map(|(name, id, indexes)| {
         let indexes = indexes.iter().copied();
-        let once = indexes.filter(|index| named.insert((name, *index)));
+        let once = indexes.filter(|index| named.insert((name, id, *index)));
         (topic(name), once.map(Partition).collect())
     });
     topics.collect()
@@ -419,7 +474,7 @@ trait Offsets {
 }
 
 macro_rules! offsets {
-    ($($topic:ty, $partition:ty;)*) => {
+    ($($topic:ty, $partition:ty, |$denied:ident| $error:expr;)*) => {
         $(
             impl Offsets for $topic {
                 fn name(&self) -> &str {
@@ -427,11 +482,13 @@ macro_rules! offsets {
                 }
 
                 fn deny(&mut self) {
+                    let $denied = &*self;
+                    let error: ResponseError = $error;
                     for partition in &mut self.partitions {
                         *partition = <$partition>::default()
                             .with_partition_index(partition.partition_index)
                             .with_committed_offset(-1)
-                            .with_error_code(ResponseError::TopicAuthorizationFailed.code());
+                            .with_error_code(error.code());
                     }
                 }
             }
@@ -441,6 +498,9 @@ macro_rules! offsets {
 
 offsets! {
     // The first type is of versions up to 7, the second of version 8 and later.
-    fetch_response::OffsetFetchResponseTopic, fetch_response::OffsetFetchResponsePartition;
-    fetch_response::OffsetFetchResponseTopics, fetch_response::OffsetFetchResponsePartitions;
+    fetch_response::OffsetFetchResponseTopic, fetch_response::OffsetFetchResponsePartition,
+        |_topic| TOPIC_DENIED;
+    // No answer shows which ids exist.
+    fetch_response::OffsetFetchResponseTopics, fetch_response::OffsetFetchResponsePartitions,
+        |topic| if topic.topic_id.is_nil() { TOPIC_DENIED } else { UNKNOWN_ID };
 }

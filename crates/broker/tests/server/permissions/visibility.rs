@@ -7,6 +7,9 @@ use millstream_wire::messages::metadata_request::MetadataRequestTopic;
 use millstream_wire::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
+use millstream_wire::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
 use millstream_wire::messages::*;
 use millstream_wire::native::*;
 use millstream_wire::{Request, Uuid};
@@ -33,11 +36,26 @@ fn cases_by_id(topic_id: Uuid, stream: StreamId) -> Vec<Case> {
         .with_topic_id(topic_id)
         .with_name(None);
     let deleted = DeleteTopicsRequest::default().with_topics(vec![deleted]);
+    let committed = OffsetCommitRequestTopic::default()
+        .with_topic_id(topic_id)
+        .with_partitions(vec![OffsetCommitRequestPartition::default()]);
+    let committed = OffsetCommitRequest::default()
+        .with_group_id(group_id("g"))
+        .with_topics(vec![committed]);
+    let offsets = OffsetFetchRequestTopics::default()
+        .with_topic_id(topic_id)
+        .with_partition_indexes(vec![0]);
+    let offsets = OffsetFetchRequestGroup::default()
+        .with_group_id(group_id("g"))
+        .with_topics(Some(vec![offsets]));
+    let offsets = OffsetFetchRequest::default().with_groups(vec![offsets]);
     let mut cases = vec![
         case(13, produced, [(Write, topic("t"))]),
         case(13, fetched, [(Read, topic("t"))]),
         case(12, metadata, [(Describe, topic("t"))]),
         case(6, deleted, [(Delete, topic("t"))]),
+        case(10, committed, [(Read, group("g")), (Read, topic("t"))]),
+        case(10, offsets, [(Read, group("g")), (Describe, topic("t"))]),
     ];
     let natively = native_cases(stream).into_iter();
     cases.extend(natively.filter(|case| match &case.request {
