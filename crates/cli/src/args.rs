@@ -156,13 +156,16 @@ pub enum Command {
     /// White space separates words.
     ///
     /// With --data, the next run continues from the last checkpoint: the counts cover the events of all runs. The stream
-    /// `ads` keeps the newest 4 GiB of events; `stream alter ads --retain-bytes SIZE` changes that.
+    /// `ads` keeps the newest 4 GiB of events, and the other streams keep all records; `stream alter STREAM
+    /// --retain-bytes SIZE` changes that. The generator pauses while more than a quarter of the kept bytes lies behind
+    /// the last checkpoint.
     ///
     /// The fields of --json: ingested_records, the records that this run ingested, and ingested_bytes, the bytes of
-    /// their values; durable_records, the records in the stream; seconds. With --file: words, prefixed_words, and in
-    /// top the 20 most frequent words with their counts. Without: events, views and clicks that the flow has read,
-    /// windows of all campaigns, counted, the sum over these windows, and dead_letters, the records that are not
-    /// events, or came too late, and went to the stream `ads.dead_letters`; late_dead_letters are the late ones.
+    /// their values; durable_records, the records in the stream; seconds; retain_bytes, the bytes that each stream
+    /// keeps, null for all. With --file: words, prefixed_words, and in top the 20 most frequent words with their counts.
+    /// Without: events, views and clicks that the flow has read, windows of all campaigns, counted, the sum over these
+    /// windows, and dead_letters, the records that are not events, or came too late, and went to the stream
+    /// `ads.dead_letters`; late_dead_letters are the late ones.
     Quickstart(QuickstartArgs),
     /// Serve the streams over the network, to Kafka clients and to Millstream clients
     ///

@@ -7,19 +7,21 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use millstream_ads::{AdsError, AdsFlow, AdsTotals, EVENT_BYTES, EVENTS_STREAM, Generator};
+use millstream_ads::{
+    AdsError, AdsFlow, AdsTotals, COUNTS_STREAM, EVENT_BYTES, EVENTS_STREAM, Generator,
+};
 use millstream_base::{ByteSize, Clock, Random, SystemRandom};
 use millstream_client::{ClientError, Producer, ProducerConfig, ProducerRecord};
 use millstream_connect::{DEAD_LETTERS_SUFFIX, FlowGroup, StoredLetter, StreamSource};
-use millstream_flow::{Output, Parts, Running, Source, SourceStatus};
+use millstream_flow::{Output, Parts, Position, Running, Source, SourceStatus};
 use millstream_log::{Log, LogError, StreamConfig};
 use millstream_serve::{Content, Metric, MetricKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::live::{Ingested, Live};
-use super::run::{Run, explained};
-use crate::console::{Align, Progress, Table, count_of, grouped, print, print_json};
+use super::run::{Kept, Run, explained};
+use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::door::Door;
 use crate::http::serve;
 use crate::remote::Remote;
@@ -30,12 +32,16 @@ use crate::values::Rate;
 /// How often the producer generates and sends the events that are due.
 const PACE: Duration = Duration::from_millis(5);
 
-/// Events between two checks for a stop signal, at full speed.
+/// The most events between two checks for a stop signal and for a full backlog.
 const BURST_EVENTS: u64 = 1_000;
 
-/// The bytes of events that a new stream keeps: five minutes at the default rate. Retention must not remove events behind
-/// the last checkpoint, which is at most some seconds old.
+/// The bytes of events that a new stream keeps: five minutes at the default rate.
 const EVENTS_KEPT: ByteSize = ByteSize(4 << 30);
+
+/// The part of the kept bytes, as a divisor, that may lie behind the flow's last checkpoint. Beyond it the generator
+/// pauses. Retention removes whole groups of events, the oldest first, so it does not reach this part unless a group is
+/// larger than the other parts together.
+const UNSAVED_PART: u64 = 4;
 
 /// The document that `--json` prints. The totals include all runs since the first one.
 #[derive(Serialize)]
@@ -48,6 +54,7 @@ struct Report {
     dead_letters: u64,
     /// The late ones among them.
     late_dead_letters: u64,
+    retain_bytes: Kept,
 }
 
 /// The start of the error of a late item's dead letter.
@@ -64,12 +71,17 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     if run.is_anew {
         AdsFlow::forget(run.log)?;
     }
-    keep_newest(run.log, run.progress)?;
+    run.log.stream_or_create(EVENTS_STREAM, bounded())?;
     let ads = AdsFlow::start(run.log, run.flow_settings.clone());
     let ads = Arc::new(ads.map_err(|error| match error {
         AdsError::Flow(error) => explained(error),
         error => error.into(),
     })?);
+    let backlog = Backlog::of(&ads);
+    let flow = ads.running().name();
+    let letters = format!("{flow}{DEAD_LETTERS_SUFFIX}");
+    let kept = Kept::of(run.log, &[EVENTS_STREAM, COUNTS_STREAM, &letters])?;
+    kept.note(run.progress);
     let live = Arc::new(Live::new(ads.events(), ads.running()));
     let content = Arc::new(AdsContent {
         ads: Arc::clone(&ads),
@@ -83,7 +95,7 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     let (stop, clock) = (run.stop, Arc::clone(run.log.clock()));
     let has_failed = || ads.running().is_finished();
     let (generated, totals) = run.watch(&live, has_failed, || {
-        let generated = generate(rate, door.remote(), &*clock, &live, stop);
+        let generated = generate(rate, door.remote(), &*clock, &live, &backlog, stop);
         (generated, ads.finish())
     })?;
     drop(server);
@@ -91,13 +103,13 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     drop(door);
     let totals = totals?;
     generated?;
-    let flow = ads.running().name();
-    let letters = dead_letters(run.log, &format!("{flow}{DEAD_LETTERS_SUFFIX}"))?;
+    let letters = dead_letters(run.log, &letters)?;
     let report = Report {
         ingested: live.summary(),
         totals,
         dead_letters: letters.all,
         late_dead_letters: letters.late,
+        retain_bytes: kept,
     };
     match run.is_json {
         true => print_json(&report),
@@ -105,22 +117,58 @@ pub fn run(run: &mut Run<'_>, rate: Rate) -> anyhow::Result<()> {
     }
 }
 
-/// Makes the stream of events with a bound, unless the stream exists, and prints the bound.
-fn keep_newest(log: &Log, progress: &Progress) -> anyhow::Result<()> {
-    let bounded = StreamConfig {
+/// The settings of a new stream of events.
+fn bounded() -> StreamConfig {
+    StreamConfig {
         retention: Some(EVENTS_KEPT),
         ..StreamConfig::default()
-    };
-    let events = log.stream_or_create(EVENTS_STREAM, bounded)?;
-    let kept = match events.config().retention {
-        Some(size) => format!("the newest {size} of events"),
-        None => "all events".to_owned(),
-    };
-    progress.note(&format!(
-        "the stream {EVENTS_STREAM} keeps {kept}; `millstream stream alter {EVENTS_STREAM} --retain-bytes SIZE` changes \
-         that"
-    ));
-    Ok(())
+    }
+}
+
+/// The events behind the flow's last checkpoint.
+struct Backlog<'a> {
+    ads: &'a AdsFlow,
+    /// The flow's positions at its start, which the checkpoint of an earlier run has.
+    resumed_at: Vec<Position>,
+    /// The durable events at the start, by offset.
+    durable: u64,
+}
+
+impl<'a> Backlog<'a> {
+    /// Returns the backlog of a flow that has just started.
+    fn of(ads: &'a AdsFlow) -> Backlog<'a> {
+        let partitions = ads.events().info().partitions;
+        Backlog {
+            ads,
+            resumed_at: ads.running().positions(),
+            durable: partitions.iter().map(|lane| lane.durable.0).sum(),
+        }
+    }
+
+    /// Returns whether the generator, which has sent this many events, has to pause: more than a part of the kept bytes
+    /// lies behind the last checkpoint.
+    fn is_full(&self, sent: u64) -> bool {
+        let events = self.ads.events().info();
+        let Some(ByteSize(kept)) = events.config.retention else {
+            return false;
+        };
+        let checkpoint = self.ads.running().complete_checkpoint();
+        let saved = checkpoint.as_ref().map(|checkpoint| &checkpoint.positions);
+        let saved = saved.unwrap_or(&self.resumed_at);
+        let (mut durable, mut unsaved, mut stored, mut bytes) = (0, 0, 0, 0);
+        for lane in &events.partitions {
+            let position = saved.iter().find(|it| it.partition == lane.partition);
+            let saved = position.map_or(0, |it| it.next).max(lane.earliest.0);
+            durable += lane.durable.0;
+            unsaved += lane.durable.0.saturating_sub(saved);
+            stored += lane.durable.0 - lane.earliest.0;
+            bytes += lane.bytes;
+        }
+        // The producer may hold events that are not durable yet.
+        unsaved += (self.durable + sent).saturating_sub(durable);
+        let event_bytes = bytes.checked_div(stored).unwrap_or_default();
+        unsaved * event_bytes.max(EVENT_BYTES as u64) > kept / UNSAVED_PART
+    }
 }
 
 /// Counts the dead letters of a stream.
@@ -150,12 +198,13 @@ fn dead_letters(log: &Log, stream: &str) -> anyhow::Result<LetterCounts> {
     }
 }
 
-/// Generates and sends events until a stop signal; returns when they are durable.
+/// Generates and sends events until a stop signal, with pauses while the backlog is full; returns when they are durable.
 fn generate(
     rate: Rate,
     remote: &Remote,
     clock: &dyn Clock,
     live: &Live,
+    backlog: &Backlog<'_>,
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let mut seed = [0; 8];
@@ -170,18 +219,23 @@ fn generate(
     let started_at = clock.monotonic();
     let mut sent = 0;
     while !stop.is_set() {
+        if backlog.is_full(sent) {
+            stop.sleep(PACE)?;
+            continue;
+        }
         let due = match rate {
             Rate::Max => sent + BURST_EVENTS,
-            // After a delay, the producer catches up.
+            // After a delay or a pause, the producer catches up.
             Rate::PerSecond(rate) => {
                 let elapsed = clock.monotonic() - started_at;
                 (elapsed.as_secs_f64() * rate.get() as f64) as u64
             }
         };
-        remote.wait(send(&producer, &mut generator, clock, due - sent))?;
-        live.ingested(due - sent, (due - sent) * EVENT_BYTES as u64);
-        sent = due;
-        if let Rate::PerSecond(_) = rate {
+        let burst = (due - sent).min(BURST_EVENTS);
+        remote.wait(send(&producer, &mut generator, clock, burst))?;
+        live.ingested(burst, burst * EVENT_BYTES as u64);
+        sent += burst;
+        if burst < BURST_EVENTS {
             stop.sleep(PACE)?;
         }
     }
@@ -286,5 +340,61 @@ impl Report {
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use millstream_base::{ProducerId, Timestamp};
+    use millstream_connect::StreamProducer;
+    use millstream_flow::FlowSettings;
+    use millstream_log::LogConfig;
+    use tempfile::tempdir;
+
+    use super::*;
+
+    #[test]
+    fn the_backlog_is_full_until_a_checkpoint_covers_the_events() {
+        const EVENTS: u64 = 10_000;
+        let dir = tempdir().unwrap();
+        let log = Log::open(LogConfig::new(dir.path())).unwrap();
+        log.stream_or_create(EVENTS_STREAM, bounded()).unwrap();
+        let ads = AdsFlow::start(&log, FlowSettings::default()).unwrap();
+        let backlog = Backlog::of(&ads);
+        assert!(!backlog.is_full(EVENTS));
+        let part = EVENTS_KEPT.0 / UNSAVED_PART / EVENT_BYTES as u64;
+        assert!(backlog.is_full(part + 1));
+
+        let retain = |bytes| log.set_retention(EVENTS_STREAM, None, bytes).unwrap();
+        retain(Some(ByteSize(EVENTS)));
+        assert!(!backlog.is_full(0));
+        // Events that the producer still holds count, too.
+        assert!(backlog.is_full(EVENTS));
+        let mut producer = StreamProducer::new(ads.events(), ProducerId::NONE).unwrap();
+        let mut generator = Generator::new(7);
+        for millisecond in 0..EVENTS {
+            let time = Timestamp(millisecond as i64);
+            let event = generator.event(time).encode();
+            producer.push(time, None, Some(&event), &[]).unwrap();
+        }
+        producer.flush().unwrap();
+        let started_at = Instant::now();
+        while backlog.is_full(EVENTS) {
+            assert!(started_at.elapsed() < Duration::from_secs(60));
+            thread::sleep(PACE);
+        }
+        assert!(backlog.is_full(2 * EVENTS));
+        retain(None);
+        assert!(!backlog.is_full(2 * EVENTS));
+        ads.finish().unwrap();
+        drop(ads);
+
+        // The next run resumes from the checkpoint: the stored events do not count.
+        retain(Some(ByteSize(EVENTS)));
+        let ads = AdsFlow::start(&log, FlowSettings::default()).unwrap();
+        assert!(!Backlog::of(&ads).is_full(0));
+        ads.finish().unwrap();
     }
 }

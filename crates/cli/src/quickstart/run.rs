@@ -1,12 +1,15 @@
 //! A run of the quick start: the code that its pipelines share.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
+use millstream_base::ByteSize;
 use millstream_flow::{FlowError, FlowSettings};
-use millstream_log::Log;
+use millstream_log::{Log, LogError};
+use serde::Serialize;
 
 use super::live::Live;
 use crate::console::{Progress, TICK};
@@ -75,5 +78,37 @@ pub fn explained(error: FlowError) -> anyhow::Error {
              everything again that the stream holds"
         ),
         error => error.into(),
+    }
+}
+
+/// The newest bytes that streams keep, by stream; `None` for a stream that keeps all records.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub struct Kept(BTreeMap<String, Option<u64>>);
+
+impl Kept {
+    /// Reads the bounds of streams. A missing stream will keep all records.
+    pub fn of(log: &Log, streams: &[&str]) -> anyhow::Result<Kept> {
+        let kept = streams.iter().map(|name| {
+            let kept = match log.stream(name) {
+                Ok(stream) => stream.config().retention.map(|ByteSize(bytes)| bytes),
+                Err(LogError::UnknownStream { .. }) => None,
+                Err(error) => return Err(error.into()),
+            };
+            Ok(((*name).to_owned(), kept))
+        });
+        Ok(Kept(kept.collect::<anyhow::Result<_>>()?))
+    }
+
+    /// Prints the bounds, and how to change them.
+    pub fn note(&self, progress: &Progress) {
+        let kept = self.0.iter().map(|(stream, kept)| match kept {
+            Some(bytes) => format!("{stream} keeps the newest {}", ByteSize(*bytes)),
+            None => format!("{stream} keeps all records"),
+        });
+        let kept = kept.collect::<Vec<_>>().join(", ");
+        progress.note(&format!(
+            "{kept}; `millstream stream alter STREAM --retain-bytes SIZE` changes that"
+        ));
     }
 }

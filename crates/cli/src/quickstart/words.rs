@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use self::table::WordCounts;
 use super::live::{Ingested, Live};
-use super::run::{Run, explained};
+use super::run::{Kept, Run, explained};
 use crate::console::{Align, Table, count_of, grouped, print, print_json};
 use crate::http::serve;
 use crate::input::Input;
@@ -45,6 +45,7 @@ struct Report {
     words: u64,
     prefixed_words: u64,
     top: Vec<(String, u64)>,
+    retain_bytes: Kept,
 }
 
 pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result<()> {
@@ -55,6 +56,8 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         .collect::<Result<_, _>>()?;
     let config = StreamConfig::default();
     let stream = run.log.stream_or_create(STREAM, config)?;
+    let kept = Kept::of(run.log, &[STREAM])?;
+    kept.note(run.progress);
 
     let place = LogCheckpoints::new(run.log, FLOW);
     if run.is_anew {
@@ -108,6 +111,7 @@ pub fn run(run: &mut Run<'_>, files: &[PathBuf], prefix: &str) -> anyhow::Result
         top: top
             .map(|(word, count)| (String::from_utf8_lossy(word).into_owned(), count))
             .collect(),
+        retain_bytes: kept,
     };
     match run.is_json {
         true => print_json(&report),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use millstream_ads::{Event, Kind, WINDOW_MS, campaign_of_ads};
-use millstream_base::Offset;
-use millstream_log::{Log, LogConfig};
+use millstream_base::{ByteSize, Offset};
+use millstream_log::{Log, LogConfig, StreamConfig};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -101,7 +101,8 @@ fn words_of_several_files_and_of_stdin_are_counted() {
     assert_eq!(report["durable_records"], records);
     assert_eq!(report["ingested_bytes"], text.len() - line_ends);
     assert!(report["seconds"].as_f64() > Some(0.0));
-    assert_eq!(report.as_object().unwrap().len(), 7);
+    assert_eq!(report["retain_bytes"], json!({ "lines": null }));
+    assert_eq!(report.as_object().unwrap().len(), 8);
 }
 
 #[test]
@@ -110,16 +111,23 @@ fn the_events_have_a_bound_that_the_user_may_change() {
     let data = dir.path().join("data");
     let args = ["quickstart", "--rate", "1000", "--for", "300ms"];
     let args = [&args[..], &["--http", "127.0.0.1:0"]].concat();
-    let told = |kept| format!("the stream ads keeps {kept}; `millstream stream alter ads");
+    let kept = |events| {
+        format!(
+            "ads keeps {events}, ads.dead_letters keeps all records, campaign_counts keeps all records; `millstream \
+             stream alter STREAM --retain-bytes SIZE` changes that"
+        )
+    };
     let first = run(&data, &args).assert_done().stderr;
-    assert!(
-        first.contains(&told("the newest 4 GiB of events")),
-        "{first}"
-    );
+    assert!(first.contains(&kept("the newest 4 GiB")), "{first}");
     let alter = ["stream", "alter", "ads", "--retain-bytes", "none"];
     run(&data, &alter).assert_done();
     let second = run(&data, &args).assert_done().stderr;
-    assert!(second.contains(&told("all events")), "{second}");
+    assert!(second.contains(&kept("all records")), "{second}");
+    let alter = ["stream", "alter", "campaign_counts", "--retain-bytes"];
+    run(&data, &[&alter[..], &["1MiB"]].concat()).assert_done();
+    let report = run(&data, &[&args[..], &["--json"]].concat());
+    let expected = json!({ "ads": null, "ads.dead_letters": null, "campaign_counts": 1 << 20 });
+    assert_eq!(report.assert_done().json()["retain_bytes"], expected);
 }
 
 #[test]
@@ -359,6 +367,50 @@ fn a_second_start_resumes_from_the_checkpoint_of_a_killed_one_and_counts_removed
         .json();
     let read = report["events"].as_u64().unwrap();
     assert!(read < events, "{read} of {events}");
+}
+
+#[test]
+fn retention_keeps_the_events_behind_the_last_checkpoint() {
+    let dir = tempdir().unwrap();
+    let open = || Log::open(LogConfig::new(dir.path())).unwrap();
+    let log = open();
+    let config = StreamConfig {
+        segment: ByteSize(64 << 10),
+        group_segments: 1,
+        retention: Some(ByteSize(1 << 20)),
+        ..StreamConfig::default()
+    };
+    log.create_stream("ads", config).unwrap();
+    log.close().unwrap();
+    let args = ["quickstart", "--rate", "max", "--http", "127.0.0.1:0"];
+    for _ in 0..3 {
+        let mut child = spawn(dir.path(), &args);
+        let address = address_of(&mut child);
+        wait_until("more events than the stream keeps have come", || {
+            figure(&address, "millstream_ingested_records_total") >= 20_000.0
+        });
+        child.kill().unwrap();
+        finish(child);
+        let log = open();
+        let lane = log.stream("ads").unwrap().partition(0).unwrap();
+        let kept = lane.earliest_offset();
+        wait_until(
+            "the events are in their files, and retention removes some",
+            || {
+                log.apply_retention().unwrap();
+                lane.earliest_offset() > kept
+            },
+        );
+        log.close().unwrap();
+    }
+    let report = run(
+        dir.path(),
+        &[&args[..], &["--json", "--for", "100ms"]].concat(),
+    );
+    let report = report.assert_done().json();
+    let log = open();
+    let lane = log.stream("ads").unwrap().partition(0).unwrap();
+    assert_eq!(report["events"], lane.next_offset().0);
 }
 
 #[test]
