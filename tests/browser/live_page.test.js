@@ -196,7 +196,7 @@ test("each stage of a flow shows its figures", async () => {
   await page.getByText(/^\d+ workers?.*; a stage that reads a stream or a file counts its chunks/).waitFor();
   // The lag of event time behind the clock, and the flow's figures outside of its stages.
   await page.getByRole("cell", { name: /^\d+(\.\d)? s ago$/ }).first().waitFor();
-  await page.getByText(/^[\d,]+ records? of ads$/).waitFor();
+  await page.getByText(/^[\d,]+ offsets? of ads$/).waitFor();
   await page.getByText("0, too late for their window", { exact: true }).waitFor();
   const checkpoint = /^number [\d,]+, \d+ s ago, [\d.]+ (B|KiB) in [\d.]+ (µs|ms|s); the sources paused for [\d.]+ (µs|ms|s)/;
   await page.getByText(checkpoint).waitFor();
@@ -334,6 +334,9 @@ test("a node shows its streams, the damaged one first, and its groups", async (t
   await streams.waitFor();
   const first = streams.locator("tbody").getByRole("row").first();
   assert.match(await first.textContent(), /^orders13.*partition 0: /);
+  assert.deepEqual(await page.locator(".main-figures div:visible dt").allTextContents(), [
+    "Offsets/s", "Lag, in offsets", "Durable offsets",
+  ]);
   const groups = page.getByRole("table", { name: "1 in all" });
   assert.match(await groups.locator("tbody").textContent(), /^readers.*clicks$/);
   await page.screenshot({ path: join(SCREENSHOTS, "node.png"), fullPage: true });

@@ -65,7 +65,8 @@ pub struct GroupTopic {
     pub stream: String,
     /// The number of partitions with committed offsets of the group.
     pub partitions: usize,
-    /// Records of these partitions after the committed offsets.
+    /// The offsets of these partitions from the committed ones to the high watermark: those of records, and of markers of
+    /// transactions.
     pub lag_records: u64,
 }
 

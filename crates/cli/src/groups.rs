@@ -33,7 +33,8 @@ struct Position {
     offset: Option<Offset>,
     /// The offset after the last record.
     end: Offset,
-    /// Records that the group has not processed; `None` for a partition that a share group has not read.
+    /// Offsets, of records and of markers of transactions, that the group has not processed; `None` for a partition that a
+    /// share group has not read.
     lag: Option<u64>,
     /// The member; several members of a share group, separated by commas.
     member: Option<String>,

@@ -56,7 +56,7 @@ pub struct Look {
     pub broker: Status,
 }
 
-/// Records that became durable, by second.
+/// Offsets that became durable, by second: those of records, and of markers of transactions.
 #[derive(Default)]
 struct Rates {
     last: Option<(Instant, u64)>,
@@ -135,11 +135,11 @@ fn streams(log: &Log) -> Vec<StreamInfo> {
         .collect()
 }
 
-/// Records that were ever durable, in all streams of users.
-fn durable_records_ever(log: &Log) -> u64 {
+/// Offsets that were ever durable, in all streams of users.
+fn durable_offsets_ever(log: &Log) -> u64 {
     let names = log.stream_names().into_iter();
     let streams = names.filter_map(|name| log.stream(&name).ok());
-    streams.map(|stream| stream.durable_records_ever()).sum()
+    streams.map(|stream| stream.durable_offsets_ever()).sum()
 }
 
 /// The compaction of a stream: the sum of its partitions, and why some of them cannot be compacted; null if it is not
@@ -197,8 +197,8 @@ impl Look {
         lanes.sum()
     }
 
-    fn records(&self) -> u64 {
-        self.streams.iter().map(records).sum()
+    fn offsets(&self) -> u64 {
+        self.streams.iter().map(offsets).sum()
     }
 
     fn bytes(&self) -> u64 {
@@ -211,7 +211,9 @@ impl Look {
     }
 }
 
-fn records(stream: &StreamInfo) -> u64 {
+/// Durable offsets: records, markers of transactions, and records that compaction has removed. The log does not count the
+/// records alone.
+fn offsets(stream: &StreamInfo) -> u64 {
     let lanes = stream.partitions.iter();
     lanes.map(|lane| lane.durable.0 - lane.earliest.0).sum()
 }
@@ -238,7 +240,7 @@ impl Content for NodeContent {
         overview["partitions"] = json!(look.partitions());
         overview["groups"] = json!(look.broker.groups.len());
         overview["connections"] = json!(look.broker.connections);
-        overview["durable_records"] = json!(look.records());
+        overview["durable_records"] = json!(look.offsets());
         overview["stored_bytes"] = json!(look.bytes());
         overview["lag_records"] = json!(look.lag_records());
         let compaction = look.log.stats().compaction;
@@ -272,7 +274,7 @@ impl Content for NodeContent {
                 "stream": stream.name,
                 "partitions": stream.partitions.len(),
                 "durability": stream.config.durability,
-                "records": records(stream),
+                "records": offsets(stream),
                 "bytes": bytes(stream),
                 "faults": faults.collect::<Vec<_>>(),
                 "keys": keys(stream),
@@ -330,15 +332,15 @@ impl Content for NodeContent {
             State::Serving { log, .. } => log.clone(),
             State::Starting | State::Stopping => return,
         };
-        let (now, records) = (Instant::now(), durable_records_ever(&log));
+        let (now, offsets) = (Instant::now(), durable_offsets_ever(&log));
         let mut rates = self.rates.lock();
-        if let Some((at, before)) = rates.last.replace((now, records)) {
+        if let Some((at, before)) = rates.last.replace((now, offsets)) {
             let seconds = (now - at).as_secs_f64().max(1e-3);
             if rates.per_second.len() == RATES_MAX {
                 rates.per_second.pop_front();
             }
             // The total falls when streams are deleted.
-            let rate = records.saturating_sub(before) as f64 / seconds;
+            let rate = offsets.saturating_sub(before) as f64 / seconds;
             rates.per_second.push_back((rate * 1e3).round() / 1e3);
         }
     }

@@ -222,7 +222,7 @@ fn of_groups(look: &Look) -> [Metric; 2] {
         },
         Metric {
             name: "group_lag_records",
-            help: "Records behind the offsets that a group has committed, by stream.",
+            help: "Offsets that a group has not processed, by stream: of records, and of markers of transactions.",
             kind: Gauge,
             samples: lag.collect(),
         },

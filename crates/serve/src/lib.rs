@@ -172,9 +172,9 @@ pub trait Content: Send + Sync + 'static {
 
     /// Returns the node's current state for the live page: an object with any of `name`, `flow`, `uptime_s`,
     /// `input_bytes`, `bytes`, `bytes_per_second`, `words`, `count`, `ingested_records`, `ingested_bytes`,
-    /// `durable_records` (of a server: durable offsets, which markers of transactions have, too), `records_per_second`, `last_records_per_second` (one for each of the last 60 seconds at
-    /// most, the oldest first), `lag_records`, `events`, `counted`, `windows`, `stored_bytes`, `streams`,
-    /// `partitions`, `groups` and `connections`.
+    /// `durable_records`, `records_per_second`, `last_records_per_second` (one for each of the last 60 seconds at most, the
+    /// oldest first), `lag_records`, `events`, `counted`, `windows`, `stored_bytes`, `streams`, `partitions`, `groups` and
+    /// `connections`. A server counts offsets in place of records: markers of transactions have some, too.
     fn overview(&self) -> serde_json::Value;
 
     /// Returns the metrics that belong to no flow.

@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn rates_have_units_per_second() {
-        for rate in ["<dt>Records/s</dt>", "\"Items/s\"", "/s` : UNKNOWN"] {
+        for rate in [">Records/s</dt>", "\"Items/s\"", "/s` : UNKNOWN"] {
             assert!(PAGE.contains(rate), "{rate}");
         }
         for other in ["per second</dt>", "<dt>A second"] {

@@ -109,7 +109,7 @@ const OF_FLOWS: [Family<Running>; 6] = [
     family("flow_lost_wakeups_total", Counter, |flow| Some(flow.lost_wakeups() as f64),
         "Sleeps of all workers that a timer ended although a stage had input and room; 0 unless the engine has a fault."),
     family("flow_lag_records", Gauge, |flow| Some(flow.lag_records()? as f64),
-        "Records of its streams that the flow could read and has not read."),
+        "Offsets of its streams, of records and of markers of transactions, that the flow could read and has not read."),
     family("flow_waiting_sources", Gauge, |flow| Some(flow.waits().len() as f64),
         "Sources that hold back event time, and so delay windows."),
 ];
@@ -187,7 +187,7 @@ const OF_STAGES: [Family<StageMetrics>; 19] = [
     family("stage_silent_seconds", Gauge, |stage| stage.silent_seconds,
         "The time since the last item of a source with event time; absent while items arrive."),
     family("stage_lag_records", Gauge, |stage| Some(stage.lag_records? as f64),
-        "Records that the stage's sources could read and have not read."),
+        "Offsets, of records and of markers of transactions, that the stage's sources could read and have not read."),
 ];
 
 /// Upper bounds of the latency's buckets in microseconds, with their texts in seconds.
@@ -390,7 +390,7 @@ impl Page {
     /// The lag by stream: partitions may be many.
     fn streams(&mut self, flows: &[Labeled<'_>]) {
         const NAME: &str = "flow_stream_lag_records";
-        let help = "Records of a stream that the flow could read and has not.";
+        let help = "Offsets of a stream, of records and of markers of transactions, that the flow could read and has not read.";
         self.head(NAME, Gauge.text(), help);
         for flow in flows {
             let mut lags: BTreeMap<String, u64> = BTreeMap::new();

@@ -16,8 +16,8 @@ use crate::values::{
 pub enum GroupCommand {
     /// List all groups, each with its state, members and lag
     ///
-    /// The lag is the number of records that the group has not processed yet, in the partitions in which it has
-    /// committed offsets.
+    /// The lag is the number of offsets that the group has not processed yet, in the partitions in which it has
+    /// committed offsets. Records have offsets, and so do the markers that end transactions.
     ///
     /// The fields of --json: group, kind (consumer, classic, share, streams or flow), state, members (null if the
     /// user may not see the group) and lag (null if it is unknown).

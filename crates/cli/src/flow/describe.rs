@@ -100,7 +100,7 @@ fn show(flow: &FlowState) -> anyhow::Result<()> {
             false => format!("running, {}", count_of(flow.workers, "worker")),
         },
     ));
-    lines.extend(flow.lag_records.map(|lag| ("lag", count_of(lag, "record"))));
+    lines.extend(flow.lag_records.map(|lag| ("lag", count_of(lag, "offset"))));
     match &flow.checkpoints {
         None => lines.push(("checkpoints", "it takes none".to_owned())),
         Some(counts) => lines.extend(checkpoint_lines(counts)),

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::http::start;
-use crate::support::{Server, get, run, send_signal};
+use crate::support::{Server, get, get_json, run, send_signal, wait_until};
 
 /// Leaves a prepared transaction with a value of this name, as a killed flow does.
 async fn leave_prepared(address: &str, id: &str, value: &str) {
@@ -126,6 +126,67 @@ fn orphaned_transactions_of_flows_on_their_own_log_are_decided_by_force() {
         .assert_fails(1, &["there is no transaction"]);
     let consumed = ["kept", "lost"].map(|it| server.run(&["consume", it]).assert_done().text());
     assert_eq!(consumed, ["kept\n", ""]);
+    server.stop();
+}
+
+#[test]
+fn a_group_that_has_read_all_transactions_has_no_lag() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &[]);
+    server.run(&["stream", "create", "s"]).assert_done();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::new(ClientConfig::new(server.address()));
+        let config = TransactionConfig {
+            id: "payments".to_owned(),
+            timeout: Duration::from_secs(600),
+            two_phase: false,
+        };
+        let producer = TransactionalProducer::new(&client, ProducerConfig::default(), config);
+        let producer = producer.await.unwrap();
+        for (values, is_kept) in [("one two", true), ("three", false), ("four", true)] {
+            producer.begin().unwrap();
+            for value in values.split(' ') {
+                let record = ProducerRecord {
+                    topic: "s",
+                    value: Some(value.as_bytes()),
+                    ..ProducerRecord::default()
+                };
+                producer.send(record).await.unwrap();
+            }
+            match is_kept {
+                true => producer.commit().await.unwrap(),
+                false => {
+                    producer.flush().await.unwrap();
+                    producer.abort().await.unwrap();
+                }
+            }
+        }
+    });
+    let consume = |group, delivery, limit| {
+        let consume = ["consume", "s", "--group", group, "--delivery", delivery];
+        let all = [&consume[..], &["--limit", limit]].concat();
+        server.run(&all).assert_done().text()
+    };
+    for (group, delivery) in [("pulled", "pull"), ("pushed", "push")] {
+        assert_eq!(consume(group, delivery, "10"), "one\ntwo\nfour\n");
+    }
+    // It leaves a record and its marker.
+    assert_eq!(consume("stopped", "pull", "2"), "one\ntwo\n");
+    let list = server.run(&["group", "list", "--json"]).assert_done();
+    let lags = |groups: &Value, lag: fn(&Value) -> &Value| {
+        let groups = groups.as_array().unwrap().iter();
+        groups.map(|group| lag(group).clone()).collect::<Vec<_>>()
+    };
+    let expected = [0, 0, 2];
+    assert_eq!(lags(&list.json()["groups"], |it| &it["lag"]), expected);
+    wait_until("the page has the same lags", || {
+        let groups = get_json(&http, "/api/v1/groups");
+        lags(&groups, |it| &it["streams"][0]["lag_records"]) == expected
+    });
+    let metrics = get(&http, "/metrics");
+    let sample = "group_lag_records{group=\"stopped\",stream=\"s\"} 2\n";
+    assert!(metrics.contains(sample), "{metrics}");
     server.stop();
 }
 

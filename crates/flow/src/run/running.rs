@@ -178,7 +178,8 @@ impl Running {
         self.workers.positions()
     }
 
-    /// Records of the streams that it reads which the flow could read and has not; `None` where no source knows.
+    /// Offsets of the streams that it reads which the flow could read and has not, of records and of markers of transactions;
+    /// `None` where no source knows.
     pub fn lag_records(&self) -> Option<u64> {
         let stages = self.workers.stages.iter();
         let mut positions = stages.filter_map(|stage| stage.positions()).peekable();

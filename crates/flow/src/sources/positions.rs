@@ -20,7 +20,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Records that could be read and were not.
+    /// Offsets that could be read and were not: those of records, and of markers of transactions.
     pub fn lag_records(&self) -> u64 {
         self.end.map_or(0, |end| end.saturating_sub(self.next))
     }

@@ -98,7 +98,8 @@ pub struct StageMetrics {
     /// How long a source that emits watermarks has given nothing, in seconds; absent while items come, and for other
     /// stages.
     pub silent_seconds: Option<f64>,
-    /// Records that the sources of the stage could read and have not; absent where they do not know.
+    /// Offsets that the sources of the stage could read and have not, of records and of markers of transactions; absent
+    /// where they do not know.
     pub lag_records: Option<u64>,
 }
 

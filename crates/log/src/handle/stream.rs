@@ -95,8 +95,8 @@ impl Stream {
         }
     }
 
-    /// Records that were ever durable, in all of its lanes.
-    pub fn durable_records_ever(&self) -> u64 {
+    /// Offsets that were ever durable, in all of its lanes: those of records, and of markers of transactions.
+    pub fn durable_offsets_ever(&self) -> u64 {
         let lanes = self.stream.made_lanes().into_iter();
         lanes.map(|lane| lane.durable_offset().0).sum()
     }
