@@ -361,9 +361,13 @@ test("long names and large figures of streams and groups fit on a phone", async 
       route.fulfill({ json: [{
         group: `${long}-readers`, members: 12, state: "CompletingRebalance", is_of_flow: false,
         streams: [{ stream: long, lag_records: 9_876_543_210 }, { stream: "clicks", lag_records: 1 }],
+      }, {
+        group: "unread", members: 0, state: "Empty", is_of_flow: false, streams: [],
       }] }));
   }, node);
   await page.getByText("CompletingRebalance").waitFor();
+  const unread = page.locator("#group-section tbody tr").filter({ hasText: "unread" });
+  assert.deepEqual(await unread.getByRole("cell").allTextContents(), ["0", "–", "Empty"]);
   await checkOnPhones(page, "node-names");
   const damage = page.locator("#stream-section tbody td.alarm");
   assert.ok((await damage.boundingBox()).width > 300, "the damage has a line of its own");

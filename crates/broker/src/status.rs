@@ -1,13 +1,16 @@
 //! The broker's state, for operators.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use millstream_base::Offset;
 use millstream_log::Stream;
+use millstream_wire::Uuid;
 
 use crate::broker::Broker;
 use crate::counters::RequestStatus;
-use crate::user_streams::stream_of_users;
+use crate::groups::{GroupName, TopicId};
+use crate::partitions::lane_of;
+use crate::user_streams::{not_internal, stream_of_users};
 
 /// The broker's state at one moment.
 #[derive(Debug, Clone)]
@@ -43,7 +46,7 @@ pub struct Status {
     pub groups: Vec<GroupStatus>,
 }
 
-/// The state of a consumer group.
+/// The state of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupStatus {
     /// Its name.
@@ -54,7 +57,7 @@ pub struct GroupStatus {
     pub is_of_flow: bool,
     /// The number of members.
     pub members: usize,
-    /// The streams in which it has committed offsets.
+    /// The streams in which it has committed offsets, or that it has read as a share group.
     pub topics: Vec<GroupTopic>,
 }
 
@@ -63,15 +66,15 @@ pub struct GroupStatus {
 pub struct GroupTopic {
     /// The stream.
     pub stream: String,
-    /// The number of partitions with committed offsets of the group.
+    /// The number of partitions with committed offsets of the group, or that the share group has read.
     pub partitions: usize,
     /// The offsets of these partitions from the committed ones to the high watermark: those of records, and of markers of
-    /// transactions.
+    /// transactions. Of a share group: those that are not finished.
     pub lag_records: u64,
 }
 
 impl Broker {
-    /// Returns the broker's state. Takes time for every committed offset.
+    /// Returns the broker's state. Takes time for every committed offset, and every partition that a share group reads.
     pub fn status(&self) -> Status {
         let counters = &self.counters;
         let (accepted, ended) = (counters.accepted.get(), counters.ended.get());
@@ -118,8 +121,33 @@ impl Broker {
                     partitions: offsets.len(),
                     lag_records: lag(topic.as_str(), offsets),
                 })
+                .chain(self.share_topics(&group.name))
                 .collect(),
         });
         groups.collect()
+    }
+
+    /// Returns the progress of a share group, which commits no offsets; nothing for groups of other kinds.
+    fn share_topics(&self, group: &GroupName) -> Vec<GroupTopic> {
+        let mut topics: BTreeMap<TopicId, GroupTopic> = BTreeMap::new();
+        for key in self.shares().keys_of(group) {
+            let stream = self.log().stream_by_uuid(Uuid::from_u128(key.topic.0));
+            // The stream may be deleted meanwhile.
+            let Ok(stream) = stream.and_then(not_internal) else {
+                continue;
+            };
+            let Ok(lane) = lane_of(&stream, key.partition.0) else {
+                continue;
+            };
+            let lag = self.shares().describe_partition(&key, &lane).lag;
+            let topic = topics.entry(key.topic).or_insert_with(|| GroupTopic {
+                stream: stream.name().to_owned(),
+                partitions: 0,
+                lag_records: 0,
+            });
+            topic.partitions += 1;
+            topic.lag_records += u64::try_from(lag).unwrap_or(0);
+        }
+        topics.into_values().collect()
     }
 }

@@ -36,7 +36,7 @@ pub enum GroupCommand {
         #[arg(value_parser = text)]
         group: String,
     },
-    /// Set a group's committed offsets; the group must have no members
+    /// Set a group's committed offsets, or the offsets from which a share group reads; the group must have no members
     ///
     /// Examples:
     ///   millstream group reset readers orders --to start
@@ -50,13 +50,13 @@ pub enum GroupCommand {
         /// The group's name
         #[arg(value_parser = text)]
         group: String,
-        /// The stream's name; all streams in which the group has committed offsets without it
+        /// The stream's name; all streams in which the group has offsets without it
         stream: Option<String>,
         /// Where: start, end, an offset (of one partition), a time in UTC such as 2026-05-01T12:30:00Z, or an age
         /// such as -10m; a time stands for the first record that is not older
         #[arg(long, value_name = "POSITION", allow_hyphen_values = true)]
         to: Option<Position>,
-        /// Move each committed offset by this many records, forward or, with a minus sign, back; not beyond the
+        /// Move each offset by this many records, forward or, with a minus sign, back; not beyond the
         /// records that exist
         #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = number(i64::MIN, None))]
         by: Option<i64>,

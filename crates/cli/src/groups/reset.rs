@@ -1,14 +1,14 @@
-//! `millstream group reset`: moves the committed offsets of a group.
+//! `millstream group reset`: moves the committed offsets of a group, or the start offsets of a share group.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::bail;
 use millstream_base::Offset;
-use millstream_client::{Isolation, Start, TopicPartition};
+use millstream_client::{ClientError, Isolation, ResponseError, Start, TopicPartition};
 use serde_json::json;
 
 use crate::console::{Align, Table, count_of, grouped, print_json, report};
-use crate::remote::Remote;
+use crate::remote::{Remote, explained};
 use crate::values::Position;
 
 /// The move of each offset.
@@ -22,7 +22,7 @@ pub enum Move {
 /// The partitions whose offsets move.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
-    /// All streams in which the group has committed offsets without it.
+    /// All streams in which the group has offsets without it.
     pub stream: Option<&'a str>,
     /// All partitions without it.
     pub partition: Option<u32>,
@@ -43,24 +43,54 @@ pub fn run(
     is_json: bool,
 ) -> anyhow::Result<()> {
     let client = remote.client();
-    let committed = remote.wait(client.group_offsets(group))?;
-    if committed.are_of_flow() {
-        bail!(
-            "group {group} shows how far flow {group} is, which goes on from its checkpoints and not from here; to \
-             let it read everything again, begin it anew"
-        );
-    }
-    let old = committed.offsets;
+    let shared = share_starts(remote, group)?;
+    let is_shared = shared.is_some();
+    let old = match shared {
+        Some(starts) => starts,
+        None => committed(remote, group)?,
+    };
     let places = places(remote, group, scope, &old)?;
     let bounds = bounds(remote, &places)?;
     let new = match moves {
         Move::To(position) => positioned(remote, scope, position, &bounds)?,
         Move::By(count) => shifted(group, count, &old, &bounds)?,
     };
-    if !dry_run {
-        remote.wait(client.set_offsets(group, &new))?;
+    match (dry_run, is_shared) {
+        (true, _) => {}
+        (false, true) => remote.wait(client.set_share_offsets(group, &new))?,
+        (false, false) => remote.wait(client.set_offsets(group, &new))?,
     }
     print(group, &old, &new, moves, dry_run, is_json)
+}
+
+/// Returns the start offsets of a share group in the partitions that it has read; `None` if no share group has this name.
+fn share_starts(
+    remote: &Remote,
+    group: &str,
+) -> anyhow::Result<Option<HashMap<TopicPartition, Offset>>> {
+    let progress = remote.client().share_progress(group);
+    match remote.runtime().block_on(progress) {
+        // Other servers may know no share groups.
+        Err(ClientError::Unsupported { .. }) => Ok(None),
+        Err(error) if error.response_error() == Some(ResponseError::GroupIdNotFound) => Ok(None),
+        progress => {
+            let progress = progress.map_err(explained)?.into_iter();
+            let starts = progress.filter_map(|(place, reached)| Some((place, reached.start?)));
+            Ok(Some(starts.collect()))
+        }
+    }
+}
+
+/// Returns the committed offsets of a group that no flow owns.
+fn committed(remote: &Remote, group: &str) -> anyhow::Result<HashMap<TopicPartition, Offset>> {
+    let committed = remote.wait(remote.client().group_offsets(group))?;
+    if committed.are_of_flow() {
+        bail!(
+            "group {group} shows how far flow {group} is, which goes on from its checkpoints and not from here; to \
+             let it read everything again, begin it anew"
+        );
+    }
+    Ok(committed.offsets)
 }
 
 /// Returns the partitions in the scope.
@@ -75,7 +105,7 @@ fn places(
         None => old.keys().map(|place| place.topic.to_string()).collect(),
     };
     if streams.is_empty() {
-        bail!("group {group} has no committed offsets; name a stream to set offsets in it");
+        bail!("group {group} has no offsets; name a stream to set offsets in it");
     }
     let mut places = Vec::new();
     for stream in streams {
@@ -151,7 +181,7 @@ fn positioned(
     Ok(remote.wait(found)?.into_iter().collect())
 }
 
-/// Returns the committed offsets of the partitions, moved within the records that exist.
+/// Returns the offsets of the partitions, moved within the records that exist.
 fn shifted(
     group: &str,
     count: i64,
@@ -166,9 +196,7 @@ fn shifted(
         }
     }
     match new.is_empty() {
-        true => bail!(
-            "group {group} has no committed offset there, from which --by could count; use --to"
-        ),
+        true => bail!("group {group} has no offset there, from which --by could count; use --to"),
         false => Ok(new),
     }
 }

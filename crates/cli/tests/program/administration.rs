@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use millstream_client::{Client, ClientConfig, ProducerConfig, ProducerRecord};
 use millstream_client::{TransactionConfig, TransactionalProducer};
-use millstream_wire::StrBytes;
+use millstream_wire::messages::share_acknowledge_request::{
+    AcknowledgePartition, AcknowledgeTopic, AcknowledgementBatch,
+};
+use millstream_wire::messages::share_fetch_request::{FetchPartition, FetchTopic};
 use millstream_wire::messages::{GroupId, ShareGroupHeartbeatRequest, TopicName};
+use millstream_wire::{ShareAcknowledgeRequest, ShareFetchRequest, StrBytes};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::support::{Server, finish, program};
+use crate::http::start;
+use crate::support::{Server, finish, get_json, program, wait_until};
 
 /// A server with a stream of two partitions, ten records in each, which group `g` has read.
 fn server_with_group(data: &std::path::Path) -> Server {
@@ -66,18 +71,114 @@ fn groups_are_listed_with_members_and_shown_under_both_names() {
 
 /// Joins the share group `queue` of stream `s` as member `worker`, or leaves it with the epoch -1.
 fn share_heartbeat(server: &Server, epoch: i32) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = Client::new(ClientConfig::new(server.address()));
+    runtime.block_on(heartbeat(&client, epoch));
+}
+
+async fn heartbeat(client: &Client, epoch: i32) {
     let text = StrBytes::from_static_str;
     let request = ShareGroupHeartbeatRequest::default()
         .with_group_id(GroupId(text("queue")))
         .with_member_id(text("worker"))
         .with_member_epoch(epoch)
         .with_subscribed_topic_names((epoch == 0).then(|| vec![TopicName(text("s"))]));
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let answer = runtime.block_on(async {
-        let client = Client::new(ClientConfig::new(server.address()));
-        client.ask(request).await.unwrap()
-    });
+    let answer = client.ask(request).await.unwrap();
     assert_eq!(answer.error_code, 0, "{:?}", answer.error_message);
+}
+
+/// Reads both partitions of stream `s` in the share group `queue`, accepts the first four records of partition 0, and
+/// leaves.
+fn read_as_share_group(server: &Server) {
+    let text = StrBytes::from_static_str;
+    let (group_id, member_id) = (Some(GroupId(text("queue"))), Some(text("worker")));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::new(ClientConfig::new(server.address()));
+        let topic_id = client.topic("s").await.unwrap().id;
+        heartbeat(&client, 0).await;
+        let partitions = (0..2).map(|index| FetchPartition::default().with_partition_index(index));
+        let topic = FetchTopic::default()
+            .with_topic_id(topic_id)
+            .with_partitions(partitions.collect());
+        let fetch = ShareFetchRequest {
+            group_id: group_id.clone(),
+            member_id: member_id.clone(),
+            min_bytes: 1,
+            max_bytes: 1 << 20,
+            max_records: 500,
+            batch_size: 500,
+            topics: vec![topic],
+            ..ShareFetchRequest::default()
+        };
+        let answer = client.ask(fetch).await.unwrap();
+        assert_eq!(answer.error_code, 0, "{answer:?}");
+        let batch = AcknowledgementBatch::default()
+            .with_last_offset(3)
+            .with_acknowledge_types(vec![1]);
+        let partition = AcknowledgePartition::default().with_acknowledgement_batches(vec![batch]);
+        let topic = AcknowledgeTopic::default()
+            .with_topic_id(topic_id)
+            .with_partitions(vec![partition]);
+        let acknowledge = ShareAcknowledgeRequest {
+            group_id,
+            member_id,
+            share_session_epoch: 1,
+            topics: vec![topic],
+            ..ShareAcknowledgeRequest::default()
+        };
+        let answer = client.ask(acknowledge).await.unwrap();
+        assert_eq!(answer.error_code, 0, "{answer:?}");
+        let error = answer.responses[0].partitions[0].error_code;
+        assert_eq!(error, 0, "{answer:?}");
+        heartbeat(&client, -1).await;
+    });
+}
+
+#[test]
+fn share_groups_have_positions_and_a_lag_and_are_reset() {
+    let dir = tempdir().unwrap();
+    let (server, http) = start(dir.path(), &[]);
+    let create = ["stream", "create", "s", "--partitions", "2"];
+    server.run(&create).assert_done();
+    for partition in 0..2 {
+        produce(&server, "s", partition, 10);
+    }
+    let config = "share.auto.offset.reset=earliest";
+    let set = ["config", "set", "group/queue", config];
+    server.run(&set).assert_done();
+    read_as_share_group(&server);
+    let list = server.run(&["group", "list", "--json"]).assert_done();
+    assert_eq!(list.json()["groups"][0]["lag"], 16);
+    let positions = || {
+        let describe = ["group", "describe", "queue", "--json"];
+        let described = server.run(&describe).assert_done().json();
+        let positions = described["positions"].as_array().unwrap().iter();
+        let position = |it: &Value| ["offset", "end", "lag"].map(|field| it[field].clone());
+        positions.map(position).collect::<Vec<_>>()
+    };
+    assert_eq!(positions(), [[4, 10, 6], [0, 10, 10]]);
+    wait_until("the page has the lag", || {
+        let groups = get_json(&http, "/api/v1/groups");
+        groups[0]["streams"] == json!([{ "stream": "s", "partitions": 2, "lag_records": 16 }])
+    });
+
+    let reset = |args: &[&str]| {
+        let all = [&["group", "reset", "queue", "--json"], args].concat();
+        server.run(&all)
+    };
+    let back = ["--by", "-3"];
+    let dry = reset(&[&back[..], &["--dry-run"]].concat()).assert_done();
+    assert_eq!(offsets(&dry.json()), [1, 0]);
+    assert_eq!(positions(), [[4, 10, 6], [0, 10, 10]]);
+    assert_eq!(offsets(&reset(&back).assert_done().json()), [1, 0]);
+    assert_eq!(positions(), [[1, 10, 9], [0, 10, 10]]);
+    let one = ["s", "--partition", "1", "--to", "7"];
+    reset(&one).assert_done();
+    assert_eq!(positions(), [[1, 10, 9], [7, 10, 3]]);
+    share_heartbeat(&server, 0);
+    reset(&one).assert_fails(1, &["group queue", "members"]);
+    server.stop();
 }
 
 #[test]

@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_base::Offset;
+use millstream_wire::messages::alter_share_group_offsets_request::{
+    AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
+};
 use millstream_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
 use millstream_wire::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use millstream_wire::messages::{
-    ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest,
-    DescribeShareGroupOffsetsRequest, GroupId, ListGroupsRequest, OffsetCommitRequest,
-    ShareGroupDescribeRequest,
+    AlterShareGroupOffsetsRequest, ConsumerGroupDescribeRequest, DeleteGroupsRequest,
+    DescribeGroupsRequest, DescribeShareGroupOffsetsRequest, GroupId, ListGroupsRequest,
+    OffsetCommitRequest, ShareGroupDescribeRequest,
 };
 use millstream_wire::streams_group::StreamsGroupDescribeRequest;
 use millstream_wire::{FLOW_OFFSETS, ResponseError, decode_assignment};
@@ -268,6 +271,49 @@ impl Client {
         offsets: &BTreeMap<TopicPartition, Offset>,
     ) -> Result<(), ClientError> {
         self.commit_offsets(group, offsets, "").await
+    }
+
+    /// Sets the offsets from which a share group reads; all records from there on count as not processed. The group must
+    /// have no members.
+    ///
+    /// # Errors
+    /// When the group is in use, or a partition does not exist.
+    pub async fn set_share_offsets(
+        &self,
+        group: &str,
+        offsets: &BTreeMap<TopicPartition, Offset>,
+    ) -> Result<(), ClientError> {
+        let mut topics: BTreeMap<&Arc<str>, Vec<_>> = BTreeMap::new();
+        for (place, Offset(offset)) in offsets {
+            topics.entry(&place.topic).or_default().push(
+                AlterShareGroupOffsetsRequestPartition::default()
+                    .with_partition_index(place.partition)
+                    .with_start_offset(i64::try_from(*offset).unwrap_or(i64::MAX)),
+            );
+        }
+        let topics = topics.into_iter().map(|(name, partitions)| {
+            AlterShareGroupOffsetsRequestTopic::default()
+                .with_topic_name(topic_name(name))
+                .with_partitions(partitions)
+        });
+        let request = AlterShareGroupOffsetsRequest::default()
+            .with_group_id(GroupId(text(group)))
+            .with_topics(topics.collect());
+        let answer = self.coordinator(group).await?.ask(request).await?;
+        let code = answer.error_code;
+        let message = match ResponseError::try_from_code(code) {
+            Some(ResponseError::NonEmptyGroup) => Some("the group has members; stop them first"),
+            _ => answer.error_message.as_deref(),
+        };
+        ClientError::check(code, message, format!("group {group}"))?;
+        for topic in answer.responses {
+            for partition in topic.partitions {
+                let message = partition.error_message.as_deref();
+                let what = format!("group {group} in stream {}", topic.topic_name.as_str());
+                ClientError::check(partition.error_code, message, what)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reports the progress of a flow as the offsets of a group, which the flow owns from then on.

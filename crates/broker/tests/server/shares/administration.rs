@@ -1,5 +1,6 @@
 //! Settings, positions and the deletion of share groups.
 
+use millstream_broker::GroupTopic;
 use millstream_wire::ResponseError;
 use millstream_wire::messages::alter_share_group_offsets_request::{
     AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
@@ -97,6 +98,24 @@ fn offsets_of_share_groups_are_described_altered_and_deleted() {
     assert_eq!(start_offset(&mut client), -1);
     let mut member = Member::join(&node, "c");
     assert_eq!(member.fetch().len(), 5, "it begins again");
+}
+
+#[test]
+fn the_status_has_the_lags_of_share_groups() {
+    let (node, mut client) = with_topic(2);
+    client.produce("t", 0, &["a", "b", "c"]);
+    client.produce("t", 1, &["d", "e"]);
+    let mut member = Member::join(&node, "a");
+    assert_eq!(member.fetch().len(), 5);
+    assert_eq!(member.acknowledge(vec![batch(0, 1, &[ACCEPT])]), 0);
+    let groups = node.broker().status().groups;
+    assert_eq!(groups.len(), 1);
+    let expected = GroupTopic {
+        stream: "t".to_owned(),
+        partitions: 2,
+        lag_records: 3,
+    };
+    assert_eq!(groups[0].topics, [expected]);
 }
 
 #[test]
