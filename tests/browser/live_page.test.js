@@ -344,7 +344,7 @@ test("a node shows its streams, the damaged one first, and its groups", async (t
   await checkBehaviour();
 });
 
-test("long names and large figures of streams and groups fit on a phone", async (t) => {
+test("long names and large figures of streams and groups fit on a phone, and are whole on wider screens", async (t) => {
   const data = mkdtempSync(join(tmpdir(), "millstream-browser-names-"));
   t.after(() => rmSync(data, { recursive: true, force: true }));
   const node = await start(["start", "--data", data, "--listen", "127.0.0.1:0"]);
@@ -371,6 +371,14 @@ test("long names and large figures of streams and groups fit on a phone", async 
   await checkOnPhones(page, "node-names");
   const damage = page.locator("#stream-section tbody td.alarm");
   assert.ok((await damage.boundingBox()).width > 300, "the damage has a line of its own");
+  for (const width of [600, 800, DESKTOP.width]) {
+    await page.setViewportSize({ ...DESKTOP, width });
+    const cut = await page.locator("tbody th:visible").evaluateAll((names) =>
+      names.filter((name) => name.scrollWidth > name.clientWidth).map((name) => name.textContent));
+    assert.deepEqual(cut, []);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth));
+    await page.screenshot({ path: join(SCREENSHOTS, `node-names-${width}.png`), fullPage: true });
+  }
   await checkBehaviour();
 });
 
