@@ -8,13 +8,19 @@
 //! password.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use millstream_wire::sasl::{Credential, Hash, ITERATIONS_DEFAULT, Iterations, Key};
 
 use super::users::SALT_BYTES;
 
-/// The digits that Kafka's own tools write salts with.
+/// The digits that Kafka's own tools write salts with: each salt is a random number of 130 bits in
+/// base 36, without leading zeros.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// The sizes of nearly all salts of Kafka's own tools. Two in five have the greater size. These
+/// begin with 1, since the greatest number of 130 bits does.
+const DIGITS_USUAL: RangeInclusive<usize> = 25..=26;
 
 /// The part of a credential that a client can compare between users: all but the salt's random
 /// content.
@@ -60,11 +66,23 @@ impl Shape {
             Hash::Sha512.hmac(key.as_bytes(), message.as_bytes())
         };
         let blocks = (0..).map(block);
+        if self.has_digits && DIGITS_USUAL.contains(&self.salt_bytes) {
+            // Two of five numbers have the greater size, and nearly all others the smaller one.
+            let mut texts = blocks.map(|block| number_text(&block));
+            return texts
+                .find(|text| text.len() == self.salt_bytes)
+                .expect("the blocks never end");
+        }
         let bytes = blocks.flat_map(|block| block.as_bytes().to_vec());
         let salt = bytes.take(self.salt_bytes);
         match self.has_digits {
             true => salt
-                .map(|byte| DIGITS[usize::from(byte) % DIGITS.len()])
+                .enumerate()
+                .map(|(index, byte)| {
+                    // The first digit is no zero.
+                    let least = usize::from(index == 0);
+                    DIGITS[least + usize::from(byte) % (DIGITS.len() - least)]
+                })
                 .collect(),
             false => salt.collect(),
         }
@@ -74,6 +92,29 @@ impl Shape {
         let flag = u64::from(self.has_digits) << 63;
         flag | (self.salt_bytes as u64) << 32 | u64::from(self.iterations)
     }
+}
+
+/// Returns the first 130 bits of a block in base 36, without leading zeros.
+fn number_text(block: &Key) -> Vec<u8> {
+    let (number, _) = block
+        .as_bytes()
+        .split_first_chunk::<17>()
+        .expect("a hash has more than 17 bytes");
+    let mut number = *number;
+    number[0] &= 0b11;
+    let mut text = Vec::new();
+    while number.iter().any(|byte| *byte != 0) {
+        // A long division by 36: its rest is the next digit, beginning with the last one.
+        let mut rest = 0;
+        for byte in &mut number {
+            let dividend = rest << 8 | usize::from(*byte);
+            *byte = (dividend / DIGITS.len()) as u8;
+            rest = dividend % DIGITS.len();
+        }
+        text.push(DIGITS[rest]);
+    }
+    text.reverse();
+    text
 }
 
 /// The shapes of a user's answers, by hash. A user without a credential for one hash has there the

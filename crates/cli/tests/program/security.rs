@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 
+use millstream_client::{Client, ClientConfig, Hash, Login, Mechanism};
 use serde_json::json;
 use tempfile::tempdir;
 
@@ -72,6 +73,19 @@ fn users_and_rules_are_set_by_commands_that_log_in() {
         users["users"][1],
         json!({ "user": "bob", "mechanisms": both })
     );
+    // The iterations do not show which command has set a password.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let users = runtime.block_on(async {
+        let mut config = ClientConfig::new(server.address());
+        config.login = Some(Login {
+            mechanism: Mechanism::Scram(Hash::Sha256),
+            user: "admin".to_owned(),
+            password: "a secret".to_owned(),
+        });
+        Client::new(config).users().await.unwrap()
+    });
+    let [by_init, by_set] = [&users[0], &users[1]].map(|user| &user.credentials);
+    assert_eq!((by_init.len(), by_init), (2, by_set));
 
     let produce = ["produce", "orders"];
     let refused = command("bob", &produce, b"one\n");

@@ -251,6 +251,46 @@ fn salts_and_iterations_of_unknown_users_are_distributed_like_those_of_known_one
     assert!(changed < 25, "{changed} of 500");
 }
 
+/// A salt of Kafka's own tools is a number of 130 bits in base 36. Digits that are drawn evenly give
+/// others.
+#[test]
+fn made_up_salts_of_digits_are_numbers_that_kafkas_tools_can_draw() {
+    for known in [
+        "g4nx5k6sdd8fh2ljb0p3q7r9",
+        "1g4nx5k6sdd8fh2ljb0p3q7r9",
+        "1ag4nx5k6sdd8fh2ljb0p3q7r9",
+    ] {
+        let mut store = empty();
+        let keys = [[1; 32], [2; 32]];
+        let [stored, server] = &keys;
+        let (salt, iterations) = (known.as_bytes(), Iterations(4096));
+        let credential = Credential::from_parts(Hash::Sha256, salt, iterations, stored, server);
+        let change = Change::Credential("known".to_owned(), Hash::Sha256, credential);
+        store.apply(change.encode()).unwrap();
+        let salts = (0..1000).map(|number| {
+            let challenge = challenge(store.users(), &format!("unknown {number}"));
+            let salt = ServerFirst::parse(challenge.as_bytes()).unwrap().salt;
+            String::from_utf8(salt).unwrap()
+        });
+        let salts: BTreeSet<String> = salts.collect();
+        assert_eq!(salts.len(), 1000);
+        assert!(salts.iter().all(|salt| salt.len() == known.len()));
+        let first_digits: BTreeSet<u8> = salts.iter().map(|salt| salt.as_bytes()[0]).collect();
+        // The greatest number of 130 bits begins with "1om".
+        let (digits, count) = match known.len() {
+            26 => (b'1'..=b'1', 1),
+            _ => (b'1'..=b'z', 35),
+        };
+        assert!(first_digits.iter().all(|digit| digits.contains(digit)));
+        assert_eq!(first_digits.len(), count);
+        if known.len() == 26 {
+            assert!(salts.iter().all(|salt| salt.as_str() < "1on"));
+            let second_digits = salts.iter().map(|salt| salt.as_bytes()[1]);
+            assert_eq!(second_digits.collect::<BTreeSet<u8>>().len(), 25);
+        }
+    }
+}
+
 /// A client compares the answers of both hashes.
 #[test]
 fn both_hashes_of_an_unknown_user_look_like_those_of_a_known_user() {
