@@ -11,7 +11,7 @@ use crate::http::{assert_status, get_with, init_user, run_as_admin, start, start
 use crate::support::{Server, get};
 
 /// A watch, as a browser has it.
-struct Watch {
+pub struct Watch {
     connection: BufReader<TcpStream>,
     /// The bytes that were read after the last frame.
     rest: String,
@@ -20,7 +20,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn open(address: &str, path: &str, id: &str) -> Watch {
+    pub fn open(address: &str, path: &str, id: &str) -> Watch {
         let mut connection = TcpStream::connect(address).unwrap();
         connection
             .set_read_timeout(Some(Duration::from_secs(60)))

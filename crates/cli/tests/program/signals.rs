@@ -1,18 +1,23 @@
 //! Signals end the program cleanly during any wait.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::Signal;
 use tempfile::tempdir;
 
-use crate::support::{finish, program_with_hangup, run, send_signal, spawn, wait_until};
+use crate::http;
+use crate::http_watch::Watch;
+use crate::support::{
+    Server, finish, program_with_hangup, run, send_signal, spawn, start, wait_until,
+};
 
 fn fifo(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
@@ -107,4 +112,81 @@ fn a_closed_terminal_does_not_end_a_program_under_nohup() {
     open_writer(&fifo).write_all(b"still here\n").unwrap();
     let text = finish(child).assert_done().text();
     assert!(text.contains("2 words"), "{text}");
+}
+
+/// Returns connections that have got an answer, one of Kafka's protocol and one of HTTP, and one of each kind without a
+/// request.
+fn idle_connections(server: &Server, http: &str) -> [TcpStream; 4] {
+    let open = |address: &str, request: &[u8]| {
+        let mut connection = TcpStream::connect(address).unwrap();
+        connection.write_all(request).unwrap();
+        if !request.is_empty() {
+            assert!(connection.read(&mut [0; 4096]).unwrap() > 0);
+        }
+        connection
+    };
+    // ApiVersions 0, with correlation id 1 and an empty client id.
+    let versions = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0, 0];
+    let health = format!("GET /healthz HTTP/1.1\r\nHost: {http}\r\n\r\n");
+    [
+        open(server.address(), &versions),
+        open(server.address(), &[]),
+        open(http, health.as_bytes()),
+        open(http, &[]),
+    ]
+}
+
+/// Starts a consumer, and returns it when it has the only record and waits for more.
+fn waiting_consumer(server: &Server, args: &[&str]) -> Child {
+    let follow = [&["consume", "s", "--follow"], args].concat();
+    let mut child = start(&mut server.command(&follow));
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "value\n");
+    child.stdout = Some(stdout.into_inner());
+    child
+}
+
+/// Returns the time from SIGTERM to the exit of a server with idle connections, and maybe with clients that wait for
+/// records and changes.
+fn time_to_exit(has_waiting_clients: bool) -> Duration {
+    let dir = tempdir().unwrap();
+    let (server, http) = http::start(dir.path(), &[]);
+    let create = ["stream", "create", "s", "--keyed"];
+    server.run(&create).assert_done();
+    let produce = ["produce", "s", "--key-separator", "="];
+    let produced = server.run_with_input(&produce, b"key=value\n".to_vec());
+    produced.assert_done();
+    let idle = idle_connections(&server, &http);
+    let waiting = has_waiting_clients.then(|| {
+        let consumers = [&["--delivery", "pull"][..], &[], &["--group", "g"]];
+        let consumers = consumers.map(|args| waiting_consumer(&server, args));
+        (consumers, Watch::open(&http, "/kv/s?watch", ""))
+    });
+    let signalled_at = Instant::now();
+    server.stop();
+    let taken = signalled_at.elapsed();
+    drop(idle);
+    for mut consumer in waiting.into_iter().flat_map(|(consumers, _)| consumers) {
+        consumer.kill().unwrap();
+        consumer.wait().unwrap();
+    }
+    taken
+}
+
+#[test]
+fn a_signal_ends_a_server_at_once_whether_clients_are_idle_or_wait() {
+    for (has_waiting_clients, time_max) in [
+        (false, Duration::from_millis(500)),
+        (true, Duration::from_secs(2)),
+    ] {
+        // A busy machine may delay some of them.
+        let mut times = (0..3).map(|_| time_to_exit(has_waiting_clients));
+        let is_prompt = times.any(|time| {
+            println!("the server has ended after {time:?}");
+            time < time_max
+        });
+        assert!(is_prompt, "none has ended within {time_max:?}");
+    }
 }
