@@ -181,8 +181,8 @@ fn a_signal_ends_a_server_at_once_whether_clients_are_idle_or_wait() {
         (false, Duration::from_millis(500)),
         (true, Duration::from_secs(2)),
     ] {
-        // A busy machine may delay some of them.
-        let mut times = (0..3).map(|_| time_to_exit(has_waiting_clients));
+        // A busy machine may delay most of them.
+        let mut times = (0..10).map(|_| time_to_exit(has_waiting_clients));
         let is_prompt = times.any(|time| {
             println!("the server has ended after {time:?}");
             time < time_max
