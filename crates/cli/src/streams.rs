@@ -189,6 +189,8 @@ fn millis(Limit(time): Limit<Duration>) -> Option<u64> {
 /// The fields that `--json` prints of a stream. Settings have the names of their flags.
 fn document(info: &StreamInfo) -> anyhow::Result<Value> {
     let mut document = serde_json::to_value(info)?;
+    // The name of this list in earlier versions.
+    document["lanes"] = document["partitions"].clone();
     if let Some(config) = document["config"].as_object_mut() {
         for (stored, flag) in [
             ("retention", "retain_bytes"),

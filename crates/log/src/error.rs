@@ -321,7 +321,7 @@ pub enum LogError {
     #[error(
         "stream {stream} gets no more partitions, since its records are found by key (cleanup.policy contains compact) \
          and the number of partitions decides which one owns a key; copy it into a larger stream: \
-         `millstream stream create NEW --keyed --lanes N`, then `millstream stream copy {stream} NEW`"
+         `millstream stream create NEW --keyed --partitions N`, then `millstream stream copy {stream} NEW`"
     )]
     KeyedNotGrown {
         /// The stream's name.

@@ -3,7 +3,7 @@
 mod descriptions;
 pub mod settings;
 
-use millstream_log::{CLEANUP_POLICY, COMPACT};
+use millstream_log::{CLEANUP_POLICY, COMPACT, StreamConfig};
 use millstream_wire::messages::create_partitions_request::CreatePartitionsTopic;
 use millstream_wire::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use millstream_wire::messages::delete_topics_request::DeleteTopicState;
@@ -158,6 +158,27 @@ fn topics_grow_and_never_shrink() {
     );
     assert_eq!(client.produce("t", 2, &["value"]), 0);
     assert_eq!(node.log().stream("__groups").unwrap().partition_count(), 1);
+}
+
+#[test]
+fn a_topic_whose_partitions_come_in_sets_names_the_size_of_a_set() {
+    let node = Node::start();
+    let mut client = node.connect();
+    let config = StreamConfig {
+        lanes: 2,
+        ..StreamConfig::default()
+    };
+    node.log().create_stream("t", config).unwrap();
+    let topic = CreatePartitionsTopic::default()
+        .with_name(topic_name("t"))
+        .with_count(5);
+    let request = CreatePartitionsRequest::default().with_topics(vec![topic]);
+    let result = ask!(client, CreatePartitions, 3, request).results.remove(0);
+    let invalid = ResponseError::InvalidPartitions.code();
+    assert_eq!(result.error_code, invalid);
+    let message = result.error_message.unwrap_or_default();
+    assert!(message.contains("a multiple of 2, and not 5"), "{message}");
+    assert!(!message.contains("lane"), "{message}");
 }
 
 #[test]

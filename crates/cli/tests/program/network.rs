@@ -54,7 +54,8 @@ fn streams_are_created_listed_described_altered_and_deleted() {
         .run(&["stream", "describe", "s", "--json"])
         .assert_done()
         .json();
-    assert_eq!(info["lanes"].as_array().unwrap().len(), 8);
+    assert_eq!(info["partitions"].as_array().unwrap().len(), 8);
+    assert_eq!(info["lanes"], info["partitions"]);
     assert_eq!(info["config"]["retain_bytes"], 10_u64 << 30);
     let info = server
         .run(&["stream", "describe", "views", "--json"])

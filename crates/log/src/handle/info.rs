@@ -21,8 +21,7 @@ pub struct StreamInfo {
     pub uuid: Uuid,
     /// Its settings.
     pub config: StreamConfig,
-    /// Its partitions, by index. Users know this list as `lanes`.
-    #[serde(rename = "lanes")]
+    /// Its partitions, by index.
     pub partitions: Vec<PartitionInfo>,
     /// The names of its holds.
     pub holds: Vec<String>,

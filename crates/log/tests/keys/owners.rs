@@ -47,7 +47,9 @@ fn a_keyed_stream_gets_no_more_partitions() {
             let error = log.grow_stream(name, streamlets, lanes).unwrap_err();
             assert!(matches!(error, LogError::KeyedNotGrown { .. }), "{error}");
             let copy = format!("`millstream stream copy {name} NEW`");
-            assert!(error.to_string().contains(&copy), "{error}");
+            let error = error.to_string();
+            assert!(error.contains(&copy), "{error}");
+            assert!(error.contains("--keyed --partitions N`"), "{error}");
         }
         // It has this size already.
         log.grow_stream(name, 1, 1).unwrap();

@@ -378,8 +378,8 @@ fn grow(
         return Err(Refused::new(
             ResponseError::InvalidPartitions,
             format!(
-                "each streamlet of {name} has {} lanes, so the partitions are a multiple of that",
-                config.lanes
+                "topic {name} gets {lanes} partitions at a time: their number must be a multiple of {lanes}, and not {wanted}",
+                lanes = config.lanes
             ),
         ));
     }
