@@ -142,7 +142,8 @@ pub struct StoredLetter {
     pub operator: String,
     /// The error of that code.
     pub error: String,
-    /// The operator's input, as text.
+    /// The value of the record that the item was made of, as text; the operator's input where the flow did not know the
+    /// record.
     pub item: String,
     /// The place of the record that the item was made of: stream, partition and offset.
     pub place: Option<(String, u32, Offset)>,

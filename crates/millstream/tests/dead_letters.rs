@@ -6,9 +6,10 @@ mod servers;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream::log::Log;
+use millstream::log::{Log, LogConfig};
 use millstream::{Error, Flow, Node};
 use millstream_base::Offset;
+use serde::{Deserialize, Serialize};
 
 /// Copies numbers, one of which is none.
 fn copy(node: &Node, log: &Log) -> Result<(), Error> {
@@ -47,6 +48,51 @@ fn an_unreadable_record_goes_to_the_dead_letter_topic_over_a_server() -> Result<
     let dir = tempfile::tempdir()?;
     let (log, server) = servers::start(dir.path(), |_, _| {});
     copy(&Node::connect(&server.local_address().to_string())?, &log)
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Order {
+    id: u64,
+    user: String,
+}
+
+/// Operators know these texts; `Debug` prints types of the program and quotation marks.
+#[test]
+fn the_item_of_a_letter_is_the_value_of_the_record() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let log = Log::open(LogConfig::new(dir.path())).expect("the directory is new");
+    let node = Node::of_log(&log);
+    let orders = node.topic("orders").json::<Order>().create()?;
+    let user = || "ada".to_owned();
+    orders.send([1, 2].map(|id| Order { id, user: user() }))?;
+    Flow::new("typed")
+        .read(orders.until_now())
+        .map(|order: &Order| {
+            assert!(order.id != 2, "refused");
+            order.id
+        })
+        .write(node.topic("ids").json())
+        .run()?;
+    let words = node.topic("words").text().create()?;
+    words.send(["tea", "milk"])?;
+    Flow::new("plain")
+        .read(words.until_now())
+        .map(|word: &String| {
+            assert!(word != "milk", "refused");
+            word.clone()
+        })
+        .write(node.topic("copy").text())
+        .run()?;
+    for (stream, item) in [
+        ("typed.dead_letters", r#"{"id":2,"user":"ada"}"#),
+        ("plain.dead_letters", "milk"),
+    ] {
+        let found = letters::read(&log, stream);
+        let items: Vec<_> = found.iter().map(|letter| &letter.item[..]).collect();
+        assert_eq!(items, [item], "{found:?}");
+        assert!(found[0].error.contains("refused"), "{found:?}");
+    }
+    Ok(())
 }
 
 #[test]

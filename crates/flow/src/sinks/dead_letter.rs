@@ -16,8 +16,9 @@ pub const DEAD_LETTERS: &str = "dead letters";
 pub struct DeadLetter {
     /// The operator whose code failed, or for whose windows it came too late.
     pub operator: Arc<str>,
-    /// The operator's argument, as text, cut off after 64 KiB: the value of a record of a stream, or else what `Debug`
-    /// prints.
+    /// The value of the record that the item was made of, as text: bytes that are no UTF-8 become U+FFFD. Where the
+    /// flow does not know the record, or it has no value, this is the operator's argument as `Debug` prints it. Cut off
+    /// after 64 KiB.
     pub item: String,
     /// The message of the panic, or the error; cut off after 64 KiB. Of a late item it begins with `late:`.
     pub error: String,

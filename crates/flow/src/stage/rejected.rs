@@ -87,13 +87,21 @@ impl Rejected {
             }
             Failure::Panicked { operator, message } => (operator, message.clone()),
         };
+        let value = self.origin.as_deref().and_then(|it| it.value.as_deref());
         DeadLetter {
             operator: Arc::clone(operator),
-            item: self.item.clone(),
+            item: value.map_or_else(|| self.item.clone(), text_of_value),
             error,
             origin: self.origin.clone(),
         }
     }
+}
+
+/// Returns the value of a record as text.
+fn text_of_value(value: &[u8]) -> String {
+    let mut text = BoundedText::default();
+    let _ = text.write_str(&String::from_utf8_lossy(value));
+    text.0
 }
 
 fn text_of<T: Debug + ?Sized>(item: &T) -> String {

@@ -39,7 +39,7 @@ impl Parts for Batch {
             offset: Offset(*offset),
             timestamp: Timestamp(*time),
             key: None,
-            value: None,
+            value: Some(format!("at {time}").into_bytes()),
             headers: Vec::new(),
         })
     }
@@ -227,7 +227,7 @@ impl Scene {
         let late = letters.iter().map(|letter| {
             let origin = letter.origin.as_ref().expect("the flow knows the record");
             assert!(letter.error.starts_with("late: "), "{}", letter.error);
-            assert_eq!(letter.item, origin.timestamp.0.to_string());
+            assert_eq!(letter.item, format!("at {}", origin.timestamp.0));
             (origin.partition, origin.offset.0)
         });
         late.collect()

@@ -171,6 +171,16 @@ fn a_dead_letter_names_the_record_of_its_item() {
         .map(|letter| (letter.error.as_str(), letter.origin.as_deref().cloned()))
         .collect();
     found.sort_by_key(|(error, _)| *error);
+    for letter in &*letters {
+        // The value of the record, where the flow knows it; otherwise the argument.
+        let item = match letter.error.as_str() {
+            "behind the ring" => "280",
+            "each" => "110",
+            "error" => "20",
+            _ => "130",
+        };
+        assert_eq!(letter.item, item, "{}", letter.error);
+    }
     let expected = [
         ("behind the ring", None),
         ("each", Some(record(110))),
