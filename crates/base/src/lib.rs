@@ -8,6 +8,7 @@ mod credentials;
 mod direct;
 pub mod disk;
 pub mod energy;
+mod error_debug;
 pub mod ids;
 pub mod key;
 mod key_event;

@@ -16,11 +16,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct ByteSize(pub u64);
 
 /// A text is not a [`ByteSize`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is not a size; write a number and a unit, for instance 64KiB, 256MiB or 4GiB")]
 pub struct ByteSizeError {
     text: String,
 }
+
+crate::debug_as_display!(ByteSizeError);
 
 /// Unit names (lower case) and their bytes; the longest names stand first.
 const UNITS: [(&str, u64); 14] = [

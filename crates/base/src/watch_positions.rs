@@ -49,11 +49,13 @@ pub struct WatchPosition {
 }
 
 /// A text is not the position of a watch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this is not the position of a watch: give one as a watch has returned it, without a change"
 )]
 pub struct NoWatchPositions;
+
+crate::debug_as_display!(NoWatchPositions);
 
 impl fmt::Display for WatchPositions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

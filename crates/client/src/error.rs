@@ -19,7 +19,7 @@ const TLS_ALERT: usize = 0x1503;
 const NAMED_KEY_BYTES_MAX: usize = 100;
 
 /// The reason why a request or a call failed.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The server cannot be reached.
@@ -193,6 +193,8 @@ pub enum ClientError {
     #[error("it is closed")]
     Closed,
 }
+
+millstream_base::debug_as_display!(ClientError);
 
 fn newest_of(newest: Option<Offset>) -> String {
     match newest {

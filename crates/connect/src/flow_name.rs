@@ -7,7 +7,7 @@ use millstream_log::is_reserved;
 const CHARS_MAX: usize = 150;
 
 /// The name of a flow cannot begin the names of its streams, its checkpoints and its transactions.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a flow cannot be called {name:?}: {why}; a flow's name has 1 to {CHARS_MAX} characters, which are letters (a to z, A \
      to Z), digits, '.', '_' and '-', since the names of its streams begin with it"
@@ -16,6 +16,8 @@ pub struct BadFlowName {
     name: String,
     why: String,
 }
+
+millstream_base::debug_as_display!(BadFlowName);
 
 /// Checks the name of a flow. A log and a server have the same rule: a name that both accept, and Kafka's clients as well.
 ///

@@ -8,7 +8,7 @@ use millstream_log::LogError;
 use millstream_record::ChunkError;
 
 /// An error because of which a flow cannot continue to read a stream.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum SourceError {
     /// Reading failed.
     #[error("stream {stream}: {error}")]
@@ -83,8 +83,10 @@ pub enum SourceError {
     },
 }
 
+millstream_base::debug_as_display!(SourceError);
+
 /// The error of a log, or of the client of a server.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum ReadError {
     /// An error of a log in the process.
     #[error(transparent)]
@@ -93,6 +95,8 @@ pub enum ReadError {
     #[error(transparent)]
     Server(Arc<ClientError>),
 }
+
+millstream_base::debug_as_display!(ReadError);
 
 impl From<ClientError> for ReadError {
     fn from(error: ClientError) -> ReadError {

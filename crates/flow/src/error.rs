@@ -10,7 +10,7 @@ use millstream_exchange::ExchangeError;
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// An error because of which a flow could not start, or did not reach its end.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum FlowError {
     /// A graph without any stage.
     #[error("flow \"{flow}\" has no operators; give it a source and an end")]
@@ -253,6 +253,8 @@ pub enum FlowError {
         message: String,
     },
 }
+
+millstream_base::debug_as_display!(FlowError);
 
 impl FlowError {
     /// Returns the kind of the error in a few words, without names and messages: for those that may not read them.

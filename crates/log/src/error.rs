@@ -19,7 +19,7 @@ fn oldest_version(oldest: Option<Offset>) -> String {
 }
 
 /// An error of the log.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum LogError {
     /// Another process has the data directory open.
     #[error("data directory {dir} is in use by another process; stop it first")]
@@ -557,6 +557,8 @@ pub enum LogError {
     #[error("the log is closed")]
     Closed,
 }
+
+millstream_base::debug_as_display!(LogError);
 
 impl LogError {
     pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, error: io::Error) -> LogError {

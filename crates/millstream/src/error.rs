@@ -113,15 +113,13 @@ pub enum Error {
     Io(#[from] std::io::Error),
 }
 
-/// Reads as [`Display`](std::fmt::Display) does, since an error that leaves `main` is printed this way.
-impl std::fmt::Debug for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
+millstream_base::debug_as_display!(Error);
 
 #[cfg(test)]
 mod tests {
+    use millstream_flow::AskError;
+    use millstream_flow::serving::CallError;
+
     use super::*;
 
     /// `fn main() -> Result<(), Error>` prints an error by `Debug`, also in a box.
@@ -135,5 +133,30 @@ mod tests {
         assert_eq!(format!("{error:?}"), text);
         let boxed: Box<dyn std::error::Error> = error.into();
         assert_eq!(format!("{boxed:?}"), text);
+    }
+
+    /// Applications call the crates that the library re-exports, too.
+    #[test]
+    fn errors_of_the_crates_below_read_like_those_of_a_command() {
+        let flow = || "totals".to_owned();
+        let errors: [Box<dyn std::error::Error>; 8] = [
+            FlowError::HasRun { flow: flow() }.into(),
+            CallError::Dropped { flow: flow() }.into(),
+            AskError::Silent { rank: 1 }.into(),
+            ClientError::NoTransaction.into(),
+            LogError::Closed.into(),
+            millstream_connect::SinkError {
+                stream: "totals".to_owned(),
+                error: LogError::Closed,
+            }
+            .into(),
+            millstream_record::RecordFault::CutOff.into(),
+            millstream_serve::KeyedError::UnknownStream("totals".to_owned()).into(),
+        ];
+        for error in errors {
+            assert_eq!(format!("{error:?}"), error.to_string());
+        }
+        let ended: Result<(), LogError> = Err(LogError::Closed);
+        assert_eq!(format!("{ended:?}"), "Err(the log is closed)");
     }
 }

@@ -51,9 +51,11 @@ impl fmt::Display for Compression {
 }
 
 /// A text is not the name of a [`Compression`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is not a compression; use none, gzip, snappy, lz4 or zstd")]
 pub struct UnknownCompression(String);
+
+millstream_base::debug_as_display!(UnknownCompression);
 
 impl FromStr for Compression {
     type Err = UnknownCompression;

@@ -6,7 +6,7 @@ use crate::Compression;
 use crate::record::RECORD_BYTES_MIN;
 
 /// Bytes are not a valid chunk, or records do not fit into a chunk.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
     /// The bytes end within a chunk.
@@ -136,8 +136,10 @@ pub enum ChunkError {
     Empty,
 }
 
+millstream_base::debug_as_display!(ChunkError);
+
 /// The fault of a record's field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// The record ends before the field does.
     #[error("is cut off")]
@@ -159,3 +161,5 @@ pub enum RecordFault {
     #[error("covers {0} bytes more than the record's fields")]
     Excess(usize),
 }
+
+millstream_base::debug_as_display!(RecordFault);

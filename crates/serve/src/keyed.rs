@@ -220,7 +220,7 @@ pub struct PastVersion {
 }
 
 /// The reason why a request of keys failed.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum KeyedError {
     /// There is no stream of this name.
     #[error("unknown stream {0:?}: /api/v1/streams lists those that exist")]
@@ -278,3 +278,5 @@ pub enum KeyedError {
     #[error("{0}")]
     Failed(String),
 }
+
+millstream_base::debug_as_display!(KeyedError);

@@ -7,7 +7,7 @@ use serde::{de, ser};
 use super::format::LEVELS_MAX;
 
 /// The error of a key that has no encoding, or of bytes that are not the key of a type.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// A value needs more bytes than the key has.
@@ -59,6 +59,8 @@ pub enum KeyError {
     #[error("{0}")]
     Type(String),
 }
+
+crate::debug_as_display!(KeyError);
 
 impl ser::Error for KeyError {
     fn custom<T: Display>(message: T) -> Self {

@@ -90,7 +90,7 @@ impl OwnedChange {
 pub type ChangeOutcome = Result<Changed, ChangeError>;
 
 /// The reason why changes were not made together.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum TogetherError {
     /// Nothing was changed.
     #[error(transparent)]
@@ -102,6 +102,8 @@ pub enum TogetherError {
     #[error("{0}; either all of the changes take effect or none: read the keys first")]
     Unknown(String),
 }
+
+millstream_base::debug_as_display!(TogetherError);
 
 /// Changes keys together, with transactions of the broker.
 pub struct KeyTransactions {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use millstream_base::is_loopback;
 
 /// The error for an address on which any client could connect and do everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{address} can be reached from other machines, and clients need not log in there: turn \
      authentication on, listen on 127.0.0.1 only, or say --insecure if every client that can reach it may do \
@@ -15,6 +15,8 @@ pub struct Exposed {
     /// The address.
     pub address: SocketAddr,
 }
+
+millstream_base::debug_as_display!(Exposed);
 
 /// A permitted exposure that deserves a warning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -53,7 +53,7 @@ pub struct KeysUrl {
 }
 
 /// Why a fetch has failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum FetchError {
     /// The runtime for the fetch cannot be started.
     #[error("no runtime for the fetch: {0}")]
@@ -114,6 +114,8 @@ pub enum FetchError {
     #[error("it took longer than {} s", FETCH_TIME_MAX.as_secs())]
     Slow,
 }
+
+millstream_base::debug_as_display!(FetchError);
 
 impl FromStr for KeysUrl {
     type Err = String;

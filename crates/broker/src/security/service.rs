@@ -43,7 +43,7 @@ const REFUSED_AFTER: Duration = Duration::from_millis(100);
 pub type Login = Arc<Mutex<Authentication>>;
 
 /// The reason for which the security service does not start.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum SecurityError {
     /// The log does not store the records, or does not return them.
     #[error(transparent)]
@@ -61,6 +61,8 @@ pub enum SecurityError {
     #[error("the operating system gives no random bytes: {0}")]
     Random(#[from] io::Error),
 }
+
+millstream_base::debug_as_display!(SecurityError);
 
 /// Users, access rules, and the decisions by them.
 pub struct SecurityService {

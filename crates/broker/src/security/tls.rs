@@ -32,7 +32,7 @@ pub struct TlsFiles {
 }
 
 /// The reason for which the files do not make a TLS server. No message repeats their contents.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {}: {error}", path.display())]
@@ -65,6 +65,8 @@ pub enum TlsError {
         certificates: PathBuf,
     },
 }
+
+millstream_base::debug_as_display!(TlsError);
 
 impl TlsError {
     fn content(path: &Path, what: impl ToString) -> Self {

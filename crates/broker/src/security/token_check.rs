@@ -82,7 +82,7 @@ impl fmt::Display for KeySource {
 }
 
 /// Why there are no keys to check tokens with.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum TokenKeysError {
     /// The file cannot be read.
     #[error("cannot read the keys for tokens in {}: {error}", path.display())]
@@ -109,6 +109,8 @@ pub enum TokenKeysError {
         what: String,
     },
 }
+
+millstream_base::debug_as_display!(TokenKeysError);
 
 /// Checks tokens.
 pub struct TokenCheck {

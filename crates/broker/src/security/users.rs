@@ -47,7 +47,7 @@ impl fmt::Debug for Secret {
 }
 
 /// The reason for which a user or a credential is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
     /// The name is out of bounds.
     #[error("a user's name has 1 to 1024 bytes and no control characters, and is not *")]
@@ -68,6 +68,8 @@ pub enum UserError {
     #[error("there may be {USERS_MAX} users at most")]
     TooMany,
 }
+
+millstream_base::debug_as_display!(UserError);
 
 /// Checks the inputs of a password's hash.
 pub(super) fn check(user: &str, salt: &[u8], iterations: Iterations) -> Result<(), UserError> {

@@ -36,7 +36,7 @@ const THREADS_PER_CORE: usize = 2;
 const RENEW_EVERY: Duration = Duration::from_secs(60);
 
 /// Why a broker does not start.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum StartError {
     /// The broker cannot listen on the address.
     #[error("cannot listen on {address}: {error}")]
@@ -77,6 +77,8 @@ pub enum StartError {
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
+
+millstream_base::debug_as_display!(StartError);
 
 /// Bound listeners that are not served yet: clients that connect wait.
 pub struct Listening<L> {

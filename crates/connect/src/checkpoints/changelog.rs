@@ -27,7 +27,7 @@ pub fn is_large(records: u64, bytes: u64) -> bool {
 pub type Encode = fn(&Change, &mut EncodedRecord);
 
 /// An error of a stream that is not the changelog of a state element, or cannot be restored.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ChangelogError {
     /// The stream was created with other settings.
     #[error(
@@ -128,6 +128,8 @@ pub enum ChangelogError {
         producer: String,
     },
 }
+
+millstream_base::debug_as_display!(ChangelogError);
 
 /// Returns the name of the stream that holds the changes of a state element.
 pub fn stream_name(flow: &str, element: &str) -> String {

@@ -128,7 +128,7 @@ enum SlotState<N> {
 }
 
 /// An error because of which a flow cannot write to a stream.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("stream {stream}: {error}")]
 pub struct SinkError<E> {
     /// The stream.
@@ -136,6 +136,8 @@ pub struct SinkError<E> {
     /// The reason.
     pub error: E,
 }
+
+millstream_base::debug_as_display!(SinkError<E>);
 
 impl<F, D: Destination> RecordSink<F, D> {
     fn of(stream: &str, encode: F, destination: D) -> Self {

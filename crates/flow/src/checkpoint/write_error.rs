@@ -11,9 +11,11 @@ pub struct Unencodable(pub String);
 
 /// An error of a store of checkpoints, or of a changelog, that ends the flow: no later attempt can succeed, as when another
 /// run has taken the place of this one. After other errors the flow continues and tries again.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{0}")]
 pub struct FinalError(pub String);
+
+millstream_base::debug_as_display!(FinalError);
 
 /// An error of a store of checkpoints, or of a changelog, that may pass, as while a server is away. A flow that goes on tries
 /// again, as after most errors. A flow that has reached its end tries again for `retry_for` after this error; after other
@@ -31,7 +33,7 @@ pub struct FinalError(pub String);
 /// .into();
 /// assert_eq!(error.to_string(), "no server answers");
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct PassingError {
     /// The reason.
@@ -39,6 +41,8 @@ pub struct PassingError {
     /// The time from the first failed attempt, or from the end of the flow if that comes later, to the last attempt.
     pub retry_for: Duration,
 }
+
+millstream_base::debug_as_display!(PassingError);
 
 /// Puts words before an error, and leaves its kind.
 pub fn named(name: &str, error: &BoxError) -> BoxError {

@@ -29,7 +29,7 @@ const CREDIT_BYTES: u64 = 1 << 20;
 const WAITING_MAX: usize = 256;
 
 /// The reason why another rank has not answered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// It has too many questions to answer.
     #[error("{WAITING_MAX} requests wait for rank {rank} of the flow")]
@@ -55,6 +55,8 @@ pub enum AskError {
         error: String,
     },
 }
+
+millstream_base::debug_as_display!(AskError);
 
 /// The channels of questions and answers, one from each rank to each other.
 pub struct Lines {

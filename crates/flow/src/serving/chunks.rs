@@ -23,7 +23,7 @@ pub struct ChunkReader {
 }
 
 /// A chunk that cannot be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkSendError {
     /// The client has gone, or its time is over.
     #[error("the client does not read the body any more")]
@@ -32,6 +32,8 @@ pub enum ChunkSendError {
     #[error("the client is slow, and too many bytes wait for it")]
     Full,
 }
+
+millstream_base::debug_as_display!(ChunkSendError);
 
 struct Body {
     state: Mutex<State>,
@@ -177,9 +179,11 @@ impl ChunkReader {
 }
 
 /// The program ended a body before it was whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the flow ended the body before it was whole")]
 pub struct Aborted;
+
+millstream_base::debug_as_display!(Aborted);
 
 #[cfg(test)]
 mod tests {

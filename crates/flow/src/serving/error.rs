@@ -6,7 +6,7 @@ use millstream_base::ByteSize;
 
 /// The reason for which a call has no response. The texts show neither content of requests nor messages of user code, since
 /// clients read them.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The queue is full. Over HTTP: 503.
     #[error(
@@ -78,6 +78,8 @@ pub enum CallError {
         class: &'static str,
     },
 }
+
+millstream_base::debug_as_display!(CallError);
 
 /// Returns a time in seconds, rounded up.
 pub fn whole_seconds(time: &Duration) -> u64 {

@@ -47,7 +47,7 @@ pub struct LinesFile {
 }
 
 /// The error of a file of lines.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum LinesFileError {
     /// The operating system refuses.
     #[error("cannot {action} {}: {error}", path.display())]
@@ -78,6 +78,8 @@ pub enum LinesFileError {
         found: u64,
     },
 }
+
+millstream_base::debug_as_display!(LinesFileError);
 
 impl LinesFile {
     /// Opens a file, or makes it. It must be empty, unless the flow resumes.

@@ -39,7 +39,7 @@ impl Default for LineLimits {
 }
 
 /// An error because of which lines cannot be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum LineError {
     /// The operating system refuses.
     #[error("cannot read {}: {error}", path.display())]
@@ -82,6 +82,8 @@ pub enum LineError {
         limits: LineLimits,
     },
 }
+
+millstream_base::debug_as_display!(LineError);
 
 /// Some whole lines of a file, one after another.
 #[derive(Debug, Clone, PartialEq, Eq)]

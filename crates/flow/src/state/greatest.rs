@@ -53,7 +53,7 @@ pub struct GreatestEntries {
 }
 
 /// The reason why a search has no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum SearchError {
     /// It takes too long.
     #[error(
@@ -71,6 +71,8 @@ pub enum SearchError {
     )]
     Checkpoints,
 }
+
+millstream_base::debug_as_display!(SearchError);
 
 /// Collects the entries with the greatest numbers, the greatest first. Of equal numbers those come first whose keys have
 /// the lesser bytes. Entries without a number are left out.

@@ -31,9 +31,11 @@ pub struct StateValue {
 
 /// The reason why a read that does not wait has no answer: it would have to wait for a lock or for the changelog, or it would
 /// take long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the read would have to wait")]
 pub struct WouldWait;
+
+millstream_base::debug_as_display!(WouldWait);
 
 /// Some keys of a range.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

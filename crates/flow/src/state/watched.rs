@@ -43,7 +43,7 @@ pub trait ChangelogWatch: Send {
 }
 
 /// The reason why a watch cannot begin, or ends.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum WatchError {
     /// The changelog was deleted and made again since a position.
     #[error(
@@ -57,6 +57,8 @@ pub enum WatchError {
     #[error("{0}")]
     Failed(BoxError),
 }
+
+millstream_base::debug_as_display!(WatchError);
 
 /// The reason why no reader can watch a state element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -84,7 +84,7 @@ pub struct Changed {
 }
 
 /// The reason why a change was not stored.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 pub enum ChangeError {
     /// Its condition does not hold.
     #[error("the condition does not hold: {}", newest_in_words(*.newest))]
@@ -124,6 +124,8 @@ pub enum ChangeError {
     #[error(transparent)]
     Log(#[from] LogError),
 }
+
+millstream_base::debug_as_display!(ChangeError);
 
 fn newest_in_words(newest: Option<Offset>) -> String {
     match newest {

@@ -34,7 +34,7 @@ pub enum Next {
 }
 
 /// The error that stops a lane of a subscription, or the subscription.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct SubscriptionError {
     /// The lane that failed, as in [`Handed::place`].
@@ -43,6 +43,8 @@ pub struct SubscriptionError {
     /// [`LogError::CursorRemoved`] the earliest cursor.
     pub error: LogError,
 }
+
+millstream_base::debug_as_display!(SubscriptionError);
 
 impl From<LogError> for SubscriptionError {
     fn from(error: LogError) -> SubscriptionError {

@@ -32,7 +32,7 @@ const CLOSING_QUOTE: &str = "the double quote that closes the text";
 const ESCAPE: &str = r#"one of \" \\ \' \n \r \t and \xHH"#;
 
 /// A text is not a filter. Columns are characters, counted from 1.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
     /// The text is too long.
@@ -58,6 +58,8 @@ pub enum FilterError {
         expected: &'static str,
     },
 }
+
+millstream_base::debug_as_display!(FilterError);
 
 /// The terms of a filter.
 pub(super) fn terms(text: &str) -> Result<Vec<Term>, FilterError> {

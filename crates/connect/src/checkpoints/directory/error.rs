@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// An error of a directory for checkpoints.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum CheckpointDirError {
     /// The operating system refuses.
     #[error("cannot {action} {}: {error}", path.display())]
@@ -83,6 +83,8 @@ pub enum CheckpointDirError {
         bytes_max: u64,
     },
 }
+
+millstream_base::debug_as_display!(CheckpointDirError);
 
 /// Names the failed operation and its path.
 pub fn io_error<'a>(
