@@ -15,6 +15,10 @@ use super::built::Program;
 /// variables that begin with its name, so this one does not.
 const MARK: &str = "TEST_PROGRAM_MARK";
 
+/// The folder in which Open MPI makes the folders of its runs. By default all runs of a user on a machine share one, which
+/// the last to end removes while another one begins: then that one fails.
+const MPI_SESSIONS: &str = "OMPI_MCA_orte_tmpdir_base";
+
 /// Processes of a program that has ended may take this long to end.
 const END_MAX: Duration = Duration::from_secs(5);
 
@@ -63,10 +67,13 @@ impl Running {
         let output = folder.join(format!("{}.txt", program.name.replace(' ', "-")));
         let file = File::create(&output).with_context(|| format!("cannot make {output:?}"))?;
         let mark = format!("{}-{}", std::process::id(), program.name);
+        let sessions = output.with_extension("mpi");
+        fs::create_dir_all(&sessions).with_context(|| format!("cannot make {sessions:?}"))?;
         let child = Command::new(&program.path)
             .current_dir(&program.folder)
             .env("CARGO_MANIFEST_DIR", &program.folder)
             .env(MARK, &mark)
+            .env(MPI_SESSIONS, &sessions)
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
