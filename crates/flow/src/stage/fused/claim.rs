@@ -45,24 +45,23 @@ where
         let _order = self.order.as_ref().map(Mutex::lock);
         let readable = input.readable();
         if readable == 0 {
-            if input.is_finished() {
-                return Ok(Claim::End);
-            }
+            // Looked at before the events: a finished input gets no more of them.
+            let without_event = match input.is_finished() {
+                true => Claim::End,
+                false => Claim::Idle,
+            };
             if !input.has_due_event() {
-                return Ok(Claim::Idle);
+                return Ok(without_event);
             }
             if terminal.reserve(1)?.is_none() {
                 return Ok(Claim::Blocked);
             }
             let event = input.observe_event();
             time.observe(event);
-            return Ok(event.map_or_else(
-                || {
-                    terminal.cancel();
-                    Claim::Idle
-                },
-                Claim::Emit,
-            ));
+            if event.is_none() {
+                terminal.cancel();
+            }
+            return Ok(event.map_or(without_event, Claim::Emit));
         }
         if time.is_held() {
             return Ok(Claim::Idle);
