@@ -396,8 +396,10 @@ impl File {
                 path: self.path.clone(),
                 error,
             })?;
-        let found = position + count as u64;
-        if found < to {
+        let read_to = position + count as u64;
+        if read_to < to {
+            // The file may end before this block.
+            let found = self.file.len().map_or(read_to, |len| len.min(read_to));
             return Err(LineError::Shrunk {
                 path: self.path.clone(),
                 expected: self.len,
