@@ -100,7 +100,7 @@ impl Rejected {
 /// Returns the value of a record as text.
 fn text_of_value(value: &[u8]) -> String {
     let mut text = BoundedText::default();
-    let _ = text.write_str(&String::from_utf8_lossy(value));
+    let _ = text.write_bytes(value);
     text.0
 }
 

@@ -99,9 +99,22 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.0
 }
 
-/// Text of user code in a dead letter: longer text is cut off.
+/// Text in a dead letter, of user code or of a record: longer text is cut off.
 #[derive(Default)]
 pub struct BoundedText(pub String);
+
+impl BoundedText {
+    /// Writes bytes as text, with U+FFFD for those that are no UTF-8.
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> fmt::Result {
+        for chunk in bytes.utf8_chunks() {
+            self.write_str(chunk.valid())?;
+            if !chunk.invalid().is_empty() {
+                self.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -112,5 +125,27 @@ impl Write for BoundedText {
         } else {
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_cut_off_and_those_that_are_no_text_are_replaced() {
+        let text_of = |bytes: &[u8]| {
+            let mut text = BoundedText::default();
+            let is_whole = text.write_bytes(bytes).is_ok();
+            (text.0, is_whole)
+        };
+        assert_eq!(
+            text_of(b"a\xffb\xc3"),
+            ("a\u{fffd}b\u{fffd}".to_owned(), true)
+        );
+        assert_eq!(text_of("ä".as_bytes()), ("ä".to_owned(), true));
+        let (text, is_whole) = text_of(&[0xff; TEXT_BYTES_MAX]);
+        assert_eq!(text.len(), TEXT_BYTES_MAX / 3 * 3);
+        assert!(!is_whole);
     }
 }
