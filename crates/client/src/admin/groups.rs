@@ -283,14 +283,11 @@ impl Client {
         group: &str,
         offsets: &BTreeMap<TopicPartition, Offset>,
     ) -> Result<(), ClientError> {
-        let mut topics: BTreeMap<&Arc<str>, Vec<_>> = BTreeMap::new();
-        for (place, Offset(offset)) in offsets {
-            topics.entry(&place.topic).or_default().push(
-                AlterShareGroupOffsetsRequestPartition::default()
-                    .with_partition_index(place.partition)
-                    .with_start_offset(i64::try_from(*offset).unwrap_or(i64::MAX)),
-            );
-        }
+        let topics = by_topic(offsets, |index, offset| {
+            AlterShareGroupOffsetsRequestPartition::default()
+                .with_partition_index(index)
+                .with_start_offset(offset)
+        });
         let topics = topics.into_iter().map(|(name, partitions)| {
             AlterShareGroupOffsetsRequestTopic::default()
                 .with_topic_name(topic_name(name))
@@ -334,15 +331,12 @@ impl Client {
         offsets: &BTreeMap<TopicPartition, Offset>,
         metadata: &str,
     ) -> Result<(), ClientError> {
-        let mut topics: BTreeMap<&Arc<str>, Vec<OffsetCommitRequestPartition>> = BTreeMap::new();
-        for (place, Offset(offset)) in offsets {
-            topics.entry(&place.topic).or_default().push(
-                OffsetCommitRequestPartition::default()
-                    .with_partition_index(place.partition)
-                    .with_committed_offset(i64::try_from(*offset).unwrap_or(i64::MAX))
-                    .with_committed_metadata(Some(text(metadata))),
-            );
-        }
+        let topics = by_topic(offsets, |index, offset| {
+            OffsetCommitRequestPartition::default()
+                .with_partition_index(index)
+                .with_committed_offset(offset)
+                .with_committed_metadata(Some(text(metadata)))
+        });
         let topics = topics.into_iter().map(|(name, partitions)| {
             OffsetCommitRequestTopic::default()
                 .with_name(topic_name(name))
@@ -386,6 +380,20 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// Returns the partitions of each topic in a request that sets offsets.
+fn by_topic<P>(
+    offsets: &BTreeMap<TopicPartition, Offset>,
+    partition: impl Fn(i32, i64) -> P,
+) -> BTreeMap<&Arc<str>, Vec<P>> {
+    let mut topics: BTreeMap<_, Vec<P>> = BTreeMap::new();
+    for (place, Offset(offset)) in offsets {
+        let offset = i64::try_from(*offset).unwrap_or(i64::MAX);
+        let partitions = topics.entry(&place.topic).or_default();
+        partitions.push(partition(place.partition, offset));
+    }
+    topics
 }
 
 /// Returns whether a group may be of another kind than the asked one. Older servers lack the requests of some kinds.
