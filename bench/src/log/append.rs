@@ -43,9 +43,9 @@ impl Drop for OneCore {
     }
 }
 
-/// A lane that is never written to disk, in a pool that was used all over before.
-struct Ours {
-    lane: StreamPartition,
+/// A lane that is never written to disk.
+pub struct Ours {
+    pub lane: StreamPartition,
     log: Log,
     _folder: Folder,
 }
@@ -53,7 +53,13 @@ struct Ours {
 impl Ours {
     fn new(bench: &Bench, case: &str, pool_bytes: u64) -> Result<Ours> {
         let folder = bench.folder(case, 1 << 20)?;
-        let log = Log::open(LogConfig::with_pool(folder.path(), ByteSize(pool_bytes)))?;
+        let config = LogConfig::with_pool(folder.path(), ByteSize(pool_bytes));
+        Ours::open(folder, config)
+    }
+
+    /// Opens a log in this folder.
+    pub fn open(folder: Folder, config: LogConfig) -> Result<Ours> {
+        let log = Log::open(config)?;
         let config = StreamConfig {
             durability: Durability::Memory,
             ..StreamConfig::default()

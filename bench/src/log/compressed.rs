@@ -5,12 +5,11 @@ use std::hint::black_box;
 use anyhow::Result;
 use fastrand::Rng;
 use millstream_base::{ByteSize, Timestamp};
-use millstream_log::{Durability, Log, LogConfig, StreamConfig, StreamPartition};
+use millstream_log::LogConfig;
 use millstream_record::{Chunk, ChunkBuilder, Compression, Decompressor};
 
-use super::append::OneCore;
+use super::append::{OneCore, Ours};
 use super::data::RECORD_BYTES;
-use crate::folder::Folder;
 use crate::measure::{Bench, median, time};
 use crate::report::{Better, Case};
 use crate::text::Words;
@@ -30,49 +29,29 @@ const RECORDS: usize = 1000;
 /// Different chunks, so that a case does not read the same few cache lines again and again.
 const CHUNKS: usize = 64;
 
-/// A lane that is never written to disk.
-struct Lane {
-    lane: StreamPartition,
-    _log: Log,
-    _folder: Folder,
+/// A lane with or without the check.
+fn lane(bench: &Bench, check_compressed: bool) -> Result<Ours> {
+    let folder = bench.folder(&format!("{COMPRESSED}-{check_compressed}"), 1 << 20)?;
+    let config = LogConfig {
+        check_compressed,
+        ..LogConfig::with_pool(folder.path(), ByteSize(64 << 20))
+    };
+    Ours::open(folder, config)
 }
 
-impl Lane {
-    fn new(bench: &Bench, check_compressed: bool) -> Result<Lane> {
-        let checks = if check_compressed {
-            "checked"
-        } else {
-            "unchecked"
-        };
-        let folder = bench.folder(&format!("{COMPRESSED}-{checks}"), 1 << 20)?;
-        let log = Log::open(LogConfig {
-            check_compressed,
-            ..LogConfig::with_pool(folder.path(), ByteSize(64 << 20))
-        })?;
-        let config = StreamConfig {
-            durability: Durability::Memory,
-            ..StreamConfig::default()
-        };
-        Ok(Lane {
-            lane: log.create_stream("bench", config)?.partition(0)?,
-            _log: log,
-            _folder: folder,
-        })
+/// Appends chunks as those of another program.
+fn append(Ours { lane, .. }: &Ours, chunks: &[Vec<u8>]) -> Result<()> {
+    for chunk in chunks {
+        lane.append_foreign(chunk)?;
     }
-
-    fn append(&self, chunks: &[Vec<u8>]) -> Result<()> {
-        for chunk in chunks {
-            self.lane.append_foreign(chunk)?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Records of words. By hand: the same appends without the check, and the library's decompression.
 pub fn compressed(bench: &Bench) -> Result<Vec<Case>> {
     let _one_core = OneCore::take()?;
-    let checked = Lane::new(bench, true)?;
-    let unchecked = Lane::new(bench, false)?;
+    let checked = lane(bench, true)?;
+    let unchecked = lane(bench, false)?;
     let mut cases = Vec::new();
     for (codec, compression) in CODECS {
         let chunks = chunks(compression)?;
@@ -91,8 +70,8 @@ pub fn compressed(bench: &Bench) -> Result<Vec<Case>> {
                 for n in 0..3 {
                     let contender = if turn % 2 == 0 { n } else { 2 - n };
                     let took = time(|| match contender {
-                        0 => checked.append(&chunks),
-                        1 => unchecked.append(&chunks),
+                        0 => append(&checked, &chunks),
+                        1 => append(&unchecked, &chunks),
                         _ => decompress(),
                     })?;
                     turns[contender].push(took.cpu_seconds * 1e3 / mib);
