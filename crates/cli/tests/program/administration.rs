@@ -1,10 +1,8 @@
 //! Commands that administer a server: groups, transactions, quotas, settings, health.
 
 use std::fs;
-use std::time::Duration;
 
 use millstream_client::{Client, ClientConfig, ProducerConfig, ProducerRecord};
-use millstream_client::{TransactionConfig, TransactionalProducer};
 use millstream_wire::messages::share_acknowledge_request::{
     AcknowledgePartition, AcknowledgeTopic, AcknowledgementBatch,
 };
@@ -16,6 +14,7 @@ use tempfile::tempdir;
 
 use crate::http::start;
 use crate::support::{Server, finish, get_json, program, wait_until};
+use crate::transactions::payments;
 
 /// A server with a stream of two partitions, ten records in each, which group `g` has read.
 fn server_with_group(data: &std::path::Path) -> Server {
@@ -271,13 +270,7 @@ fn a_transaction_is_described_with_its_producer_and_partitions() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let producer = runtime.block_on(async {
         let client = Client::new(ClientConfig::new(server.address()));
-        let config = TransactionConfig {
-            id: "payments".to_owned(),
-            timeout: Duration::from_secs(600),
-            two_phase: false,
-        };
-        let producer = TransactionalProducer::new(&client, ProducerConfig::default(), config);
-        let producer = producer.await.unwrap();
+        let producer = payments(&client).await;
         producer.begin().unwrap();
         let record = ProducerRecord {
             topic: "s",

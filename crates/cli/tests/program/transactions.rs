@@ -18,6 +18,17 @@ use tempfile::tempdir;
 use crate::http::start;
 use crate::support::{Server, get, get_json, run, send_signal, wait_until};
 
+/// Returns a producer with the transactional id `payments`, whose transactions may stay open for ten minutes.
+pub async fn payments(client: &Client) -> TransactionalProducer {
+    let config = TransactionConfig {
+        id: "payments".to_owned(),
+        timeout: Duration::from_secs(600),
+        two_phase: false,
+    };
+    let producer = TransactionalProducer::new(client, ProducerConfig::default(), config);
+    producer.await.unwrap()
+}
+
 /// Leaves a prepared transaction with a value of this name, as a killed flow does.
 async fn leave_prepared(address: &str, id: &str, value: &str) {
     let client = Client::new(ClientConfig::new(address));
@@ -137,13 +148,7 @@ fn a_group_that_has_read_all_transactions_has_no_lag() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let client = Client::new(ClientConfig::new(server.address()));
-        let config = TransactionConfig {
-            id: "payments".to_owned(),
-            timeout: Duration::from_secs(600),
-            two_phase: false,
-        };
-        let producer = TransactionalProducer::new(&client, ProducerConfig::default(), config);
-        let producer = producer.await.unwrap();
+        let producer = payments(&client).await;
         for (values, is_kept) in [("one two", true), ("three", false), ("four", true)] {
             producer.begin().unwrap();
             for value in values.split(' ') {
