@@ -317,7 +317,7 @@ mod tests {
 
     /// The file systems of the build folder and of `/dev/shm`, which has no disk below it.
     #[test]
-    fn direct_reads_return_the_same_bytes_as_cached_reads() {
+    fn direct_reads_and_reads_of_once_return_the_same_bytes_as_cached_reads() {
         for folder in [Path::new("."), Path::new("/dev/shm")] {
             let Ok(dir) = tempfile::tempdir_in(folder) else {
                 continue;
@@ -333,6 +333,9 @@ mod tests {
                     let end = content.len().min(at + pages * PAGE_BYTES);
                     let read = read_past_cache(&*file, at as u64, pages * PAGE_BYTES, shift_memory);
                     assert!(read == content[at.min(end)..end], "{at} {pages}");
+                    let mut read = vec![0; pages * PAGE_BYTES];
+                    let count = file.read_full_once_at(&mut read, at as u64).unwrap();
+                    assert!(read[..count] == content[at.min(end)..end], "{at} {pages}");
                 }
             }
         }

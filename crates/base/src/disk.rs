@@ -4,9 +4,11 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::io::ReadWriteFlags;
 
 use crate::direct::DirectHandle;
 pub use crate::direct::PAGE_BYTES;
@@ -81,6 +83,12 @@ pub trait DiskFile: Send + Sync {
         self.read_at(buffer, offset)
     }
 
+    /// Reads like [`DiskFile::read_at`], for data that a writer may have left in the system's cache, and that is not read again
+    /// soon: the system need not keep bytes that it reads from the disk for this.
+    fn read_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
+    }
+
     /// Writes all of `parts`, one after another, at `offset`.
     fn write_all_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
 
@@ -129,6 +137,14 @@ impl dyn DiskFile + '_ {
         fill(buffer, offset, |rest, at| self.read_past_cache_at(rest, at))
     }
 
+    /// Reads like [`read_full_at`](Self::read_full_at), for data that is read once.
+    ///
+    /// # Errors
+    /// Like [`DiskFile::read_once_at`].
+    pub fn read_full_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        fill(buffer, offset, |rest, at| self.read_once_at(rest, at))
+    }
+
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
@@ -155,6 +171,9 @@ fn fill(
     }
     Ok(filled)
 }
+
+/// `RWF_DONTCACHE` of Linux: the cache gives the bytes that it has, and drops those that this read brings in.
+const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// The operating system's file system. It creates files and folders that only their owner may use.
 #[derive(Debug, Default)]
@@ -240,6 +259,15 @@ impl DiskFile for SystemFile {
         match self.direct_reads.read_at(&self.file, buffer, offset) {
             Some(count) => Ok(count),
             None => self.read_at(buffer, offset),
+        }
+    }
+
+    fn read_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let parts = &mut [IoSliceMut::new(buffer)];
+        match rustix::io::preadv2(&self.file, parts, offset, DONT_CACHE) {
+            // Before Linux 6.14, and on some file systems.
+            Err(rustix::io::Errno::OPNOTSUPP) => self.read_at(buffer, offset),
+            read => Ok(read?),
         }
     }
 

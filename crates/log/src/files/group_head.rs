@@ -206,6 +206,10 @@ impl DiskFile for BehindHead {
         self.0.read_past_cache_at(buffer, HEAD_BYTES + offset)
     }
 
+    fn read_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_once_at(buffer, HEAD_BYTES + offset)
+    }
+
     fn write_all_at(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
         self.0.write_all_at(parts, HEAD_BYTES + offset)
     }

@@ -74,13 +74,30 @@ struct Old {
 }
 
 fn old(chunks: usize, lanes: u32, catch_up: u64, dir: tempfile::TempDir) -> Old {
+    let stream = StreamConfig {
+        lanes,
+        durability: Durability::Async,
+        ..StreamConfig::default()
+    };
+    old_stream(chunks, stream, catch_up, dir)
+}
+
+/// One lane of this durability.
+fn old_of(durability: Durability, chunks: usize) -> Old {
+    let stream = StreamConfig {
+        lanes: 1,
+        durability,
+        ..StreamConfig::default()
+    };
+    old_stream(chunks, stream, CATCH_UP_BYTES, tempfile::tempdir().unwrap())
+}
+
+fn old_stream(chunks: usize, stream: StreamConfig, catch_up: u64, dir: tempfile::TempDir) -> Old {
     {
         let log = Log::open(config(dir.path())).unwrap();
         let stream = StreamConfig {
-            lanes,
-            durability: Durability::Async,
             group_segments: 1,
-            ..StreamConfig::default()
+            ..stream
         };
         append(&log.create_stream("old", stream).unwrap(), 0..chunks);
         log.close().unwrap();

@@ -10,13 +10,21 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::TIMEOUT;
 
+/// The method of a disk that a read called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    ReadAt,
+    ReadOnceAt,
+    ReadPastCacheAt,
+}
+
 /// A read of a group's file.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub path: PathBuf,
     pub offset: u64,
     pub bytes: u64,
-    pub is_past_cache: bool,
+    pub call: Call,
 }
 
 /// Records the reads of groups' files, and makes some of them wait.
@@ -29,22 +37,22 @@ pub struct Watch {
 #[derive(Default)]
 pub struct Watched {
     pub requests: Vec<Request>,
-    /// Threads that read past the cache.
+    /// Threads that read windows.
     readers: Vec<std::thread::ThreadId>,
     pub in_flight: usize,
     pub in_flight_peak: usize,
-    /// Reads past the cache at 4 MiB or behind wait until this many have been in flight at once.
+    /// Reads of windows at 4 MiB or behind wait until this many have been in flight at once.
     pub together: usize,
-    /// Reads past the cache that begin here or behind wait.
+    /// Reads of windows that begin here or behind wait.
     pub closed_from: Option<u64>,
 }
 
 impl Watch {
     fn begin(&self, request: Request) {
         let mut state = self.state.lock();
-        let (is_past_cache, offset) = (request.is_past_cache, request.offset);
+        let (call, offset) = (request.call, request.offset);
         state.requests.push(request);
-        if !is_past_cache {
+        if call == Call::ReadAt {
             return;
         }
         state.readers.push(std::thread::current().id());
@@ -62,8 +70,8 @@ impl Watch {
         }
     }
 
-    fn end(&self, is_past_cache: bool) {
-        self.state.lock().in_flight -= usize::from(is_past_cache);
+    fn end_window(&self) {
+        self.state.lock().in_flight -= 1;
         self.changed.notify_all();
     }
 
@@ -150,26 +158,35 @@ struct WatchedFile {
 }
 
 impl WatchedFile {
-    fn request(&self, buffer: &[u8], offset: u64, is_past_cache: bool) -> Request {
+    fn request(&self, buffer: &[u8], offset: u64, call: Call) -> Request {
         Request {
             path: self.path.clone(),
             offset,
             bytes: buffer.len() as u64,
-            is_past_cache,
+            call,
         }
     }
 }
 
 impl DiskFile for WatchedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.watch.begin(self.request(buffer, offset, false));
+        self.watch.begin(self.request(buffer, offset, Call::ReadAt));
         self.file.read_at(buffer, offset)
     }
 
     fn read_past_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.watch.begin(self.request(buffer, offset, true));
+        let request = self.request(buffer, offset, Call::ReadPastCacheAt);
+        self.watch.begin(request);
         let read = self.file.read_past_cache_at(buffer, offset);
-        self.watch.end(true);
+        self.watch.end_window();
+        read
+    }
+
+    fn read_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.watch
+            .begin(self.request(buffer, offset, Call::ReadOnceAt));
+        let read = self.file.read_once_at(buffer, offset);
+        self.watch.end_window();
         read
     }
 

@@ -1,23 +1,34 @@
 //! How many reads the windows take, of how many bytes, and in how much memory.
 
 use millstream_base::Offset;
-use millstream_log::{AtLeast, LogError, ReadStart};
+use millstream_log::{AtLeast, Durability, LogError, ReadStart};
 
-use crate::{CATCH_UP_BYTES, TIMEOUT, chunk, numbers, old, old_lane, read_all};
+use crate::watched_disk::Call;
+use crate::{CATCH_UP_BYTES, Old, TIMEOUT, chunk, numbers, old, old_lane, old_of, read_all};
+
+/// Most bytes are read by one of the disk's methods, and the first windows in pieces.
+#[track_caller]
+fn check_read_by(old: &Old, call: Call) {
+    let requests = old.watch.requests();
+    let reads = requests.iter().filter(|request| request.call == call);
+    let bytes: u64 = reads.map(|request| request.bytes).sum();
+    assert!(bytes > old.bytes * 9 / 10, "{bytes} of {}", old.bytes);
+}
+
+/// A read past the cache had the disk write the bytes first that a producer had just sent.
+#[test]
+fn old_data_of_a_written_stream_is_read_through_the_cache() {
+    let old = old_of(Durability::Written, 1_500);
+    assert!(read_all(&old.stream, 1 << 20).into_iter().eq(0..1_500));
+    check_read_by(&old, Call::ReadOnceAt);
+}
 
 #[test]
 fn old_data_is_read_with_several_direct_reads_in_flight() {
     let old = old_lane(1_500);
     old.watch.set(|watched| watched.together = 3);
     assert!(read_all(&old.stream, 1 << 20).into_iter().eq(0..1_500));
-    let requests = old.watch.requests();
-    let past_cache = requests.iter().filter(|request| request.is_past_cache);
-    let past_cache: u64 = past_cache.map(|request| request.bytes).sum();
-    assert!(
-        past_cache > old.bytes * 9 / 10,
-        "{past_cache} of {}",
-        old.bytes
-    );
+    check_read_by(&old, Call::ReadPastCacheAt);
     // Each byte once, but for the pages at the windows' ends.
     let read = old.watch.bytes();
     assert!(read < old.bytes * 21 / 20, "{read} of {}", old.bytes);
@@ -75,7 +86,7 @@ fn random_reads_read_no_more_than_they_need() {
         assert_eq!(numbers(&fetched.unwrap().pieces[0]), [number]);
     }
     let requests = old.watch.requests();
-    assert!(!requests.iter().any(|request| request.is_past_cache));
+    assert!(requests.iter().all(|request| request.call == Call::ReadAt));
     // A look for the chunk goes from one entry of the index, of 64 KiB each, to the next but one.
     let most = 50 * ((128 << 10) + chunk(0).len() as u64 + 1000);
     assert!(old.watch.bytes() < most, "{} of {most}", old.watch.bytes());

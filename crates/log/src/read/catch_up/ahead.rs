@@ -14,7 +14,7 @@ use crate::lane::LaneState;
 use crate::memory::buffer::{BufferWriter, Slice};
 use crate::memory::pool::Arena;
 use crate::priority;
-use crate::read::catch_up::file::load;
+use crate::read::catch_up::file::{ReadMode, load};
 use crate::read::catch_up::runs::Plan;
 use crate::read::catch_up::windows::{AHEAD_SHARE, MayGo, WindowKey, block_bytes, key};
 use crate::read::catch_up::{CatchUp, CatchUpShared, CatchUpState};
@@ -34,6 +34,7 @@ pub struct Load {
     pub path: PathBuf,
     pub group: Arc<Group>,
     pub range: Range<Position>,
+    pub mode: ReadMode,
     pub writer: BufferWriter,
 }
 
@@ -73,6 +74,7 @@ impl CatchUp {
                     path,
                     group,
                     range,
+                    mode: ReadMode::of(lane),
                     writer,
                 });
                 shared.wake_thread(&mut state);
@@ -173,13 +175,14 @@ impl CatchUpShared {
             path,
             group,
             range,
+            mode,
             writer,
         } = planned;
         let loading = Loading {
             shared: self,
             window: key(&group, range.start),
         };
-        if let Ok(slice) = load(&*file, &path, &group, range, writer) {
+        if let Ok(slice) = load(&*file, &path, &group, range, mode, writer) {
             loading.end(slice);
         }
     }

@@ -16,6 +16,7 @@ use crate::memory::buffer::{BufferWriter, Slice};
 use crate::memory::pool::Arena;
 use crate::read::catch_up::windows::{WINDOW_BYTES, block_bytes};
 use crate::read::catch_up::{CatchUp, Purpose};
+use crate::settings::config::Durability;
 
 /// The least that is read outside of windows: a batch of Kafka's producers by default, 16 KiB, wherever in a page it begins.
 const PIECE_BYTES: usize = (16 << 10) + PAGE_BYTES;
@@ -136,22 +137,44 @@ impl Purpose {
     }
 }
 
-/// Reads a window of a group's file past the system's cache, and checks every chunk in it; returns the whole chunks from its
-/// start on, of which there is one at least.
+/// The way in which windows are read: that in which the file was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Through the system's cache, which has the bytes that were written last. A read past it would have the disk write them
+    /// first.
+    Cached,
+    BypassCache,
+}
+
+impl ReadMode {
+    pub fn of(lane: &LaneState) -> ReadMode {
+        match lane.stream.durability {
+            Durability::Written => ReadMode::Cached,
+            Durability::Sync | Durability::Async | Durability::Memory => ReadMode::BypassCache,
+        }
+    }
+}
+
+/// Reads a window of a group's file, and checks every chunk in it; returns the whole chunks from its start on, of which there
+/// is one at least.
 pub fn load(
     file: &dyn DiskFile,
     path: &Path,
     group: &Group,
     range: Range<Position>,
+    mode: ReadMode,
     mut writer: BufferWriter,
 ) -> Result<Slice> {
     let len = (range.end.0 - range.start.0) as usize;
     // Whole pages.
     let (lead, room) = (range.start.0 as usize % PAGE_BYTES, block_bytes(&range));
     writer.extend(room, |buffer| {
-        let count = file
-            .read_full_past_cache_at(buffer, range.start.0 - lead as u64)
-            .map_err(|error| LogError::io("read", path, error))?;
+        let at = range.start.0 - lead as u64;
+        let read = match mode {
+            ReadMode::Cached => file.read_full_once_at(buffer, at),
+            ReadMode::BypassCache => file.read_full_past_cache_at(buffer, at),
+        };
+        let count = read.map_err(|error| LogError::io("read", path, error))?;
         let read = buffer.get(lead..count.min(lead + len)).unwrap_or_default();
         check_chunks(read, path, group, range.start).map(|whole| lead + whole)
     })?;

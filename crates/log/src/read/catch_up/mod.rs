@@ -1,7 +1,8 @@
 //! Catch-up reads: from the groups' files, where the pool no longer holds the segments.
 //!
 //! A read that begins where an earlier read ended is sequential, and goes through *windows*: up to
-//! 1 MiB of whole chunks each, read past the system's cache into the catch-up memory. Threads read the
+//! 1 MiB of whole chunks each, read past the system's cache into the catch-up memory; those of
+//! [`Written`](crate::Durability::Written) streams are read through it, since it has the bytes that were written last. Threads read the
 //! next windows while the reader works on this one. The number of windows ahead, and their size, grow with each
 //! window that the reader comes to.
 //! A window stays in memory until another one needs the room, or there is no read for some seconds, so readers close behind one
@@ -32,7 +33,7 @@ use crate::lane::LaneState;
 use crate::memory::buffer::{BufferWriter, Slice};
 use crate::memory::pool::{Arena, Pool};
 use crate::read::catch_up::ahead::{Load, Loading, THREADS_MAX};
-use crate::read::catch_up::file::load;
+use crate::read::catch_up::file::{ReadMode, load};
 use crate::read::catch_up::runs::{Plan, Runs};
 use crate::read::catch_up::windows::{MayGo, Windows, block_bytes, key};
 use crate::read::index_cache::IndexCache;
@@ -290,7 +291,7 @@ impl CatchUp {
         if let Some(plan) = plan {
             self.read_ahead(lane, plan);
         }
-        match load(&*file, &path, group, range, writer) {
+        match load(&*file, &path, group, range, ReadMode::of(lane), writer) {
             Ok(slice) => {
                 loading.end(slice.clone());
                 Own::Loaded(slice)
