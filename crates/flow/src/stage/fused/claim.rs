@@ -129,3 +129,125 @@ where
         self.input.is_none() && !I::IS_REMOTE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::slice;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    use millstream_base::{SystemClock, Timestamp};
+    use millstream_ring::{Ring, RingConfig};
+
+    use super::*;
+    use crate::stage::activation::Activation;
+    use crate::stage::chain::Same;
+    use crate::stage::channel::{AnyRing, Channel, ChannelState};
+    use crate::stage::contract::Activate;
+    use crate::stage::ends::outbox::Outbox;
+    use crate::stage::ends::to_rings::{ToOne, ToRings};
+    use crate::stage::fused::compile::compile;
+    use crate::stage::metrics::SLICE_NS;
+    use crate::stage::ring_input::RingInput;
+    use crate::stage::row::Row;
+    use crate::stage::terminal::WritingInstance;
+    use crate::time::control_event::WriterId;
+
+    const WRITER: WriterId = 1;
+
+    type Copying = FusedStage<RingInput<u64>, Same, ToRings<u64, ToOne>>;
+
+    fn channel(name: &str) -> Channel<u64> {
+        let ring = Ring::new(RingConfig {
+            capacity_min: NonZeroUsize::new(64).expect("not zero"),
+            capacity_max: NonZeroUsize::new(64).expect("not zero"),
+            lanes: NonZeroUsize::MIN,
+        });
+        let rings: Vec<Arc<dyn AnyRing>> = vec![Arc::new(Arc::clone(&ring))];
+        let state = ChannelState::new(name, rings);
+        state.add_writer(&[WRITER]);
+        state.want_events();
+        Channel { ring, state }
+    }
+
+    fn outbox(input: Option<&Arc<ChannelState>>, to: &Channel<u64>) -> Outbox<u64> {
+        let writer = WRITER;
+        Outbox::of_channels(WritingInstance { input, writer }, slice::from_ref(to))
+    }
+
+    /// A stage that copies items, in a flow that was stopped.
+    fn copying(from: &Channel<u64>, to: &Channel<u64>, instances: usize) -> Copying {
+        let instance = || {
+            let outbox = outbox(Some(&from.state), to);
+            let partitioner = ToOne;
+            let terminal = ToRings {
+                outbox,
+                partitioner,
+            };
+            (RingInput::new(&from.ring, &from.state, 0), terminal)
+        };
+        let row = Row {
+            name: "copying".to_owned(),
+            channel: Some(Arc::clone(&from.state)),
+            chain: Same,
+            instances: (0..instances).map(|_| instance()).collect(),
+            keeps_order: true,
+            watermarks: None,
+            emits_watermarks: false,
+            outputs: vec![Arc::clone(&to.state)],
+        };
+        compile(row, &Arc::new(AtomicBool::new(true)))
+    }
+
+    fn activate(stage: &Copying) -> Option<Activation> {
+        let context = Context {
+            clock: &SystemClock::default(),
+            items: None,
+            slice_ns: SLICE_NS,
+            rings: 0,
+            condemned: &AtomicUsize::new(0),
+            dead_letters: None,
+        };
+        stage.activate(&context).ok()
+    }
+
+    /// An instance that came behind the close of its input left the last watermark unread.
+    #[test]
+    fn a_stage_emits_the_event_behind_its_last_items_before_it_ends() {
+        for instances in [1, 2] {
+            let (from, to) = (channel("from"), channel("to"));
+            let mut writer = outbox(None, &from);
+            let stage = copying(&from, &to, instances);
+            writer.reserve(1).expect("the ring is empty");
+            writer.put(0, 5);
+            writer.commit(0, None);
+            assert_eq!(activate(&stage), Some(Activation::Done(1)));
+            writer.reserve(1).expect("there is room");
+            let event = ControlEvent::Watermark(Timestamp(7));
+            writer.commit(0, Some(event));
+            from.state.close();
+            // Once to emit the event, and once to end each instance.
+            for _ in 0..=instances {
+                assert!(!stage.has_ended());
+                assert_eq!(activate(&stage), Some(Activation::Done(0)));
+            }
+            assert!(stage.has_ended());
+            let copy = to.ring.try_read(8).expect("an item");
+            assert_eq!(to.state.events[0].observe(copy.end()), Some(event));
+        }
+    }
+
+    #[test]
+    fn instances_of_a_finished_input_without_a_new_event_end_at_once() {
+        let (from, to) = (channel("from"), channel("to"));
+        let stage = copying(&from, &to, 2);
+        from.state.close();
+        for _ in 0..2 {
+            assert!(!stage.has_ended());
+            assert_eq!(activate(&stage), Some(Activation::Done(0)));
+        }
+        assert!(stage.has_ended());
+        assert!(!to.state.events[0].has_due(to.ring.read_to()));
+    }
+}
