@@ -417,6 +417,33 @@ mod tests {
     }
 
     #[test]
+    fn readers_of_two_rings_with_the_same_events_can_end_at_different_times() {
+        for rejoins in [false, true] {
+            let rings = [two_writers(), two_writers()];
+            for events in &rings {
+                events.emit(0, FIRST, idle(5));
+                events.emit(0, SECOND, idle(8));
+            }
+            // One reader looks before the first writer has items again, and the other one behind that.
+            assert_eq!(rings[0].observe(0), Some(idle(8)));
+            for events in &rings {
+                if rejoins {
+                    events.rejoin(FIRST);
+                }
+                events.emit(1, FIRST, watermark(6));
+            }
+            assert_eq!(rings[0].observe(1), Some(watermark(8)));
+            assert_eq!(rings[1].observe(1), Some(watermark(6)));
+            for events in &rings {
+                events.emit(1, SECOND, idle(8));
+                events.observe(1);
+                assert!(!events.has_due(u64::MAX - 1));
+            }
+            assert_eq!(rings.map(|it| it.time()), [8, 6].map(Timestamp));
+        }
+    }
+
+    #[test]
     fn after_a_common_stall_readers_wait_for_every_writer_until_it_is_idle_again() {
         let events = two_writers();
         events.emit(0, FIRST, idle(5));
