@@ -30,10 +30,12 @@ const CUTS_MAX: usize = 64;
 pub struct WindowLog {
     /// The numbers of changes in each partition since the last cut. Written by the stage, read by workers.
     pub changed: Mutex<Vec<Arc<AtomicUsize>>>,
-    /// Checkpoints that are not complete yet, with their watermarks.
+    /// Checkpoints that are not complete yet, with the least watermark of their partitions.
     cuts: Mutex<VecDeque<(u64, i64)>>,
-    /// The watermark of the last complete checkpoint; `i64::MIN` for none. Written by workers, read by the writer.
+    /// The least watermark of the last complete checkpoint; `i64::MIN` for none. Written by workers, read by the writer.
     passed: AtomicI64,
+    /// The watermarks of the partitions in the checkpoint that the flow has resumed from. For the restore of entries.
+    former: Mutex<Vec<i64>>,
 }
 
 impl WindowLog {
@@ -60,7 +62,7 @@ impl WindowLog {
     }
 }
 
-/// The part of a checkpoint beside the entries, which are in a changelog.
+/// The part of a checkpoint beside the entries, which are in a changelog. Behind it is the watermark of each partition.
 #[derive(Serialize, Deserialize)]
 struct Head {
     late_events: u64,
@@ -79,6 +81,14 @@ impl<K: Key, A: Combine> Windowed<K, A> {
         let owner = KeyOwners::new(self.ranks, partitions.len()).of(id.key())?;
         let store = partitions.get(owner.partition);
         Ok(store.filter(|_| owner.rank == self.rank).map(Arc::clone))
+    }
+
+    /// Returns the watermark up to which the windows of a key were released when the flow resumed. The rank owned the key
+    /// before, too: a checkpoint is of as many ranks.
+    fn released_to(&self, key: &K) -> Result<i64, BoxError> {
+        let former = self.log.former.lock();
+        let owner = KeyOwners::new(self.ranks, former.len()).of(key)?;
+        Ok(former.get(owner.partition).copied().unwrap_or(i64::MIN))
     }
 
     fn encode(change: &StoreChange<K, A::State>, checkpoint: u64) -> Result<Change, BoxError> {
@@ -102,8 +112,10 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
     fn head(&self, checkpoint: u64) -> Result<Option<Vec<u8>>, BoxError> {
         let stores = self.stores();
         let heads = stores.iter().map(|store| store.lock().head(checkpoint));
-        // At rest all partitions have observed the same watermarks (F9, F16), so no key has released more than others.
-        let store = heads.reduce(|mut sum, head| {
+        let heads: Vec<StoreHead> = heads.collect();
+        // After all writers were idle, partitions that have read the same events may be at different ones (F9).
+        let watermarks: Vec<i64> = heads.iter().map(|head| head.watermark).collect();
+        let store = heads.into_iter().reduce(|mut sum, head| {
             sum.absorb(head);
             sum
         });
@@ -111,23 +123,38 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
             self.log.cut(checkpoint, store.watermark);
         }
         let late_events = self.spec.late.events();
-        Ok(Some(postcard::to_stdvec(&Head { late_events, store })?))
+        let head = Head { late_events, store };
+        Ok(Some(postcard::to_stdvec(&(head, watermarks))?))
     }
 
+    /// As many partitions as before continue at their watermarks. More or fewer all continue at the greatest: items that are
+    /// late by it are late at their sources (F10), so windows that end by then are complete.
     fn restore_head(&self, head: &[u8]) -> Result<(), BoxError> {
-        let Head { late_events, store } = postcard::from_bytes(head)?;
+        let (Head { late_events, store }, rest) = postcard::take_from_bytes(head)?;
         self.spec.late.restore(late_events);
         let Some(head) = store else {
             return Ok(());
         };
+        // A checkpoint of an earlier build has one watermark for all.
+        let watermarks: Vec<i64> = match rest.is_empty() {
+            true => vec![head.watermark],
+            false => postcard::from_bytes(rest)?,
+        };
+        let greatest = watermarks.iter().copied().fold(head.watermark, i64::max);
         let stores = self.stores();
-        for store in &stores {
-            store.lock().resume(&head);
+        for (partition, store) in stores.iter().enumerate() {
+            let mut own = head;
+            own.watermark = match watermarks.len() == stores.len() {
+                true => watermarks[partition],
+                false => greatest,
+            };
+            store.lock().resume(&own);
         }
         if let Some(first) = stores.first() {
             first.lock().add_totals(head);
         }
-        self.spec.resume_at(head.watermark);
+        self.spec.resume_at(greatest);
+        *self.log.former.lock() = watermarks;
         Ok(())
     }
 
@@ -136,7 +163,9 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
         let Some(store) = self.store_of(&id)? else {
             return Ok(());
         };
-        store.lock().restore(&self.spec.aggregate, id, value)
+        let watermark = self.released_to(id.key())?;
+        let aggregate = &self.spec.aggregate;
+        store.lock().restore(aggregate, id, value, watermark)
     }
 
     fn restored(&self) {
@@ -235,3 +264,6 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
 
     fn sweep(&self) {}
 }
+
+#[cfg(test)]
+mod tests;

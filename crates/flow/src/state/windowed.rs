@@ -32,8 +32,8 @@ pub struct WindowSpec<A> {
     pub aggregate: A,
     /// Items that are in none of the windows since their time was over.
     pub late: Arc<LateTally>,
-    /// The watermark of the windows when the flow resumed, `i64::MIN` otherwise. Written before the flow begins, read by
-    /// the instances that add up items.
+    /// The greatest watermark of the windows when the flow resumed, `i64::MIN` otherwise. Written before the flow begins,
+    /// read by the instances that add up items.
     resumed_at: Arc<AtomicI64>,
     /// Items of one operator come in.
     pub is_used: AtomicBool,
@@ -56,12 +56,12 @@ impl<A> WindowSpec<A> {
         })
     }
 
-    /// The flow resumes where the watermark was this.
+    /// The flow resumes where the greatest watermark was this.
     pub fn resume_at(&self, watermark: i64) {
         self.resumed_at.store(watermark, Ordering::Relaxed);
     }
 
-    /// Returns the watermark of the windows when the flow resumed.
+    /// Returns the greatest watermark of the windows when the flow resumed.
     pub fn resumed_at(&self) -> Timestamp {
         Timestamp(self.resumed_at.load(Ordering::Relaxed))
     }
@@ -215,12 +215,18 @@ impl<K: Key, A: Combine> StateReader for Windowed<K, A> {
             return Err("it was saved of other windows".into());
         }
         self.spec.late.restore(late);
+        let Some(greatest) = stores.iter().map(WindowStore::watermark).max() else {
+            return Ok(());
+        };
         let mut stores = stores.into_iter();
         let Some(mut all) = stores.next() else {
             return Ok(());
         };
         stores.for_each(|store| all.absorb(store));
-        self.spec.resume_at(all.watermark().0);
+        // Items that are late by the greatest watermark are late at their sources (F10), so windows that end by then are
+        // complete.
+        all.raise(greatest);
+        self.spec.resume_at(greatest.0);
         let (partitions, changed) = (self.partitions.lock(), self.log.changed.lock());
         let mut owners = KeyOwners::new(self.ranks, partitions.len());
         for (index, partition) in partitions.iter().enumerate().skip(1) {

@@ -196,7 +196,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         }
     }
 
-    /// Continues where all that is due by the watermark is released; before anything is restored.
+    /// Continues at this watermark; before anything is restored.
     pub fn resume(&mut self, watermark: i64) {
         if let Open::Sliding(open) = self {
             open.resume(watermark);
@@ -210,12 +210,14 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
         }
     }
 
-    /// Restores an entry, or that it is not there. Returns `false` if these windows have no such entries.
+    /// Restores an entry, or that it is not there; the windows of its key were released up to `watermark`. Returns `false`
+    /// if these windows have no such entries.
     pub fn restore<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
         id: EntryId<K>,
         entry: Option<Entry<S>>,
+        watermark: i64,
     ) -> bool {
         match (self, id, entry) {
             (Open::Tumbling(open), EntryId::Pane { pane, key, .. }, entry) => {
@@ -239,7 +241,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
                     Some(_) => return false,
                     None => None,
                 };
-                open.restore_pane((first, pane, fragment), key, cell);
+                open.restore_pane((first, pane, fragment), key, cell, watermark);
             }
             (Open::Sliding(open), EntryId::Key { key }, entry) => {
                 let panes = match entry {
@@ -247,7 +249,7 @@ impl<K: Hash + Eq + Clone, S: Clone> Open<K, S> {
                     Some(_) => return false,
                     None => None,
                 };
-                open.restore_panes(aggregate, key, panes);
+                open.restore_panes(aggregate, key, panes, watermark);
             }
             (Open::Tumbling(Tumbling { kept, .. }), EntryId::Kept { window, key }, entry)
             | (Open::Sliding(Sliding { kept, .. }), EntryId::Kept { window, key }, entry) => {

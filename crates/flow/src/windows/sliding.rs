@@ -28,7 +28,7 @@ pub(super) struct Sliding<K, S> {
     pub pending: Pending<K, S, (i64, i64)>,
     /// The panes that are in the next window; no key is there without one.
     active: Map<K, TwoStacks<S>>,
-    /// The next window to be released: all before it were.
+    /// The next window to be released: all before it were, with all of their keys.
     next: i64,
     /// The number of active keys, in the order of the map, that were visited for this window. A restored map has another
     /// order: all keys are visited again, and `released_to` shows the finished ones.
@@ -37,9 +37,10 @@ pub(super) struct Sliding<K, S> {
     pub kept: Kept<K, S>,
     /// Keys of a partition that was ahead have released windows before this one: see `absorb`.
     ahead_to: i64,
-    /// Entries that become active once all are restored, since until then a newer one of the same name may follow.
+    /// Entries that become active once all are restored, since until then a newer one of the same name may follow. Beside
+    /// each is the next window of its key.
     #[serde(skip)]
-    restoring: HashMap<EntryId<K>, Cell<S>>,
+    restoring: HashMap<EntryId<K>, (Cell<S>, i64)>,
 }
 
 impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
@@ -238,21 +239,30 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
         self.lateness.after(clamp(self.grid.end(window)))
     }
 
-    /// Continues where all windows that end by the watermark are released; before panes are restored.
+    /// Continues at this watermark; before panes are restored.
     pub fn resume(&mut self, watermark: i64) {
-        if watermark != i64::MIN {
-            self.next = self.next.max(self.grid.first_after(watermark));
+        self.next = self.next_after(watermark);
+    }
+
+    /// Returns the next window of keys whose windows were released up to a watermark.
+    fn next_after(&self, watermark: i64) -> i64 {
+        match watermark {
+            i64::MIN => i64::MIN,
+            _ => self.grid.first_after(watermark),
         }
     }
 
-    /// Restores a pane, which windows from `first` on count, or that it is not there.
+    /// Restores a pane, which windows from `first` on count, or that it is not there. The windows of its key were released
+    /// up to `watermark`.
     pub fn restore_pane(
         &mut self,
         (first, pane, fragment): (i64, i64, u32),
         key: K,
         cell: Option<Cell<S>>,
+        watermark: i64,
     ) {
-        if first >= self.next {
+        let next = self.next_after(watermark);
+        if first >= next {
             match cell {
                 Some(cell) => {
                     let there = PaneCell::new(cell, fragment);
@@ -269,36 +279,45 @@ impl<K: Hash + Eq + Clone, S: Clone> Sliding<K, S> {
             key,
         };
         match cell {
-            Some(cell) => self.restoring.insert(id, cell),
+            Some(cell) => self.restoring.insert(id, (cell, next)),
             None => self.restoring.remove(&id),
         };
     }
 
-    /// All entries are restored.
+    /// All entries are restored. Keys of a partition that was behind have windows that are due; those that were ahead do not
+    /// release them again.
     pub fn restored<A: Combine<State = S>>(&mut self, aggregate: &A) {
-        for (id, cell) in std::mem::take(&mut self.restoring) {
+        for (id, (cell, next)) in std::mem::take(&mut self.restoring) {
             if let EntryId::Pane { pane, key, .. } = id {
-                // The windows before the next one are released.
                 let stacks = self.active.entry(key).or_default();
                 stacks.insert(aggregate, pane, cell);
-                stacks.released_to = self.next;
+                stacks.released_to = stacks.released_to.max(next);
             }
+        }
+        for stacks in self.active.values() {
+            self.next = self.next.min(stacks.released_to);
+        }
+        if let Some((first, _)) = self.pending.first() {
+            self.next = self.next.min(first);
         }
     }
 
-    /// Restores the panes of a key from a run that noted no changes of them, or that it has none.
+    /// Restores the panes of a key from a run that noted no changes of them, or that it has none. The windows of the key were
+    /// released up to `watermark`.
     pub fn restore_panes<A: Combine<State = S>>(
         &mut self,
         aggregate: &A,
         key: K,
         panes: Option<TwoStacks<S>>,
+        watermark: i64,
     ) {
+        let next = self.next_after(watermark);
         let mut panes = panes.unwrap_or_default();
-        panes.evict_before(aggregate, self.grid.first_pane(self.next.into()));
+        panes.evict_before(aggregate, self.grid.first_pane(next.into()));
         if panes.is_empty() {
             self.active.remove(&key);
         } else {
-            panes.released_to = panes.released_to.max(self.next);
+            panes.released_to = panes.released_to.max(next);
             self.active.insert(key, panes);
         }
     }

@@ -97,7 +97,7 @@ impl std::ops::AddAssign for WindowTotals {
 #[serde(bound(deserialize = "K: Hash + Eq + Deserialize<'de>, S: Deserialize<'de>"))]
 pub struct WindowStore<K, S> {
     windows: Windows,
-    /// Windows that end by then have been released.
+    /// Windows that end by then have been released, or are due.
     watermark: i64,
     open: Open<K, S>,
     released: Released<K, S>,
@@ -120,9 +120,8 @@ pub(crate) struct StoreHead {
 }
 
 impl StoreHead {
-    /// Adds that of another partition of the same windows, which has the same watermark.
+    /// Adds that of another partition of the same windows. The watermark is the lesser one of both.
     pub fn absorb(&mut self, other: StoreHead) {
-        debug_assert_eq!(self.watermark, other.watermark, "both are at rest");
         self.watermark = self.watermark.min(other.watermark);
         self.taken_events = self.taken_events.saturating_add(other.taken_events);
         self.late_events = self.late_events.saturating_add(other.late_events);
@@ -409,6 +408,11 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         }
     }
 
+    /// Makes the windows due that end by `watermark`, and the items late that are late by it.
+    pub(crate) fn raise(&mut self, watermark: Timestamp) {
+        self.watermark = self.watermark.max(watermark.0);
+    }
+
     /// Continues behind a checkpoint; before an entry is restored.
     pub(crate) fn resume(&mut self, head: &StoreHead) {
         self.watermark = head.watermark;
@@ -423,19 +427,21 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
         self.released.windows = self.released.windows.saturating_add(head.closed_windows);
     }
 
-    /// Restores an entry by its encoded content, or that there is none; a later one of the same name replaces it.
+    /// Restores an entry by its encoded content, or that there is none; a later one of the same name replaces it. The windows
+    /// of its key were released up to `watermark`, at most that of the store: those in between are due.
     pub(crate) fn restore<A>(
         &mut self,
         aggregate: &A,
         id: EntryId<K>,
         content: Option<&[u8]>,
+        watermark: i64,
     ) -> Result<(), BoxError>
     where
         A: Combine<State = S>,
         S: DeserializeOwned,
     {
         let content = content.map(postcard::from_bytes).transpose()?;
-        match self.restore_entry(aggregate, id, content) {
+        match self.restore_entry(aggregate, id, content, watermark) {
             true => Ok(()),
             false => Err("it is an entry of other windows".into()),
         }
@@ -447,12 +453,18 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
     }
 
     /// Returns `false` if these windows have no such entries.
-    fn restore_entry<A>(&mut self, aggregate: &A, id: EntryId<K>, content: Option<Entry<S>>) -> bool
+    fn restore_entry<A>(
+        &mut self,
+        aggregate: &A,
+        id: EntryId<K>,
+        content: Option<Entry<S>>,
+        watermark: i64,
+    ) -> bool
     where
         A: Combine<State = S>,
     {
         let end = content.as_ref().and_then(|it| self.open.end(&id, it));
-        let is_over = end.is_some_and(|end| end <= self.watermark);
+        let is_over = end.is_some_and(|end| end <= watermark);
         let content = content.filter(|_| !is_over);
         match (id, content) {
             (EntryId::Released { key }, None) => self.released.restore(key, None),
@@ -460,7 +472,7 @@ impl<K: Hash + Eq + Clone, S: Clone> WindowStore<K, S> {
                 self.released.restore(key, Some(window));
             }
             (EntryId::Released { .. }, Some(_)) => return false,
-            (id, content) => return self.open.restore(aggregate, id, content),
+            (id, content) => return self.open.restore(aggregate, id, content, watermark),
         }
         true
     }

@@ -58,9 +58,10 @@ pub struct Release {
 }
 
 impl Default for Release {
+    /// The flow may have resumed with windows that are due.
     fn default() -> Self {
         Release {
-            until: None,
+            until: Some(Timestamp(i64::MIN)),
             event: None,
             at_once: *RESULTS_AT_ONCE.start(),
             sent: 0,
@@ -216,5 +217,58 @@ impl<K: Key, A: Combine> WindowSlice<'_, K, A> {
             attempt.reject_late(Rejected::late(&self.label.0, &late, error));
         }
         self.spec.late.warn_once(&self.label.0, late, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::slice;
+
+    use millstream_base::SystemClock;
+    use millstream_ring::{Ring, RingConfig};
+
+    use super::*;
+    use crate::stage::channel::{AnyRing, Channel, ChannelState};
+    use crate::stage::terminal::WritingInstance;
+    use crate::state::windowed::Windowed;
+    use crate::windows::{Count, Windows};
+
+    #[test]
+    fn windows_that_are_due_when_a_flow_resumes_are_released_before_it_is_at_rest() {
+        let state = Windowed::new(Windows::tumbling(10), Count, 8, (0, 1));
+        let store = state.add_partition();
+        let arrival = store.lock().add(&Count, &7_u64, Timestamp(5), &());
+        assert_eq!(arrival, Arrival::OnTime);
+        store.lock().raise(Timestamp(10));
+
+        let ring = Ring::new(RingConfig {
+            capacity_min: NonZeroUsize::new(64).expect("not zero"),
+            capacity_max: NonZeroUsize::new(64).expect("not zero"),
+            lanes: NonZeroUsize::MIN,
+        });
+        let rings: Vec<Arc<dyn AnyRing>> = vec![Arc::new(Arc::clone(&ring))];
+        let channel = Channel {
+            ring: Arc::clone(&ring),
+            state: ChannelState::new("results", rings),
+        };
+        let writing = WritingInstance {
+            input: None,
+            writer: 1,
+        };
+        let mut end = ToWindows {
+            spec: Arc::clone(&state.spec),
+            store,
+            label: Label("windows".into()),
+            outbox: Outbox::of_channels(writing, slice::from_ref(&channel)),
+            has_dead_letters: false,
+            clock: Arc::new(SystemClock::default()),
+            release: Release::default(),
+            stamp: 0,
+        };
+        assert!(!end.is_at_rest());
+        assert!(end.pause().is_ok_and(|is_all| is_all));
+        assert!(end.is_at_rest());
+        assert_eq!(ring.readable(), 1);
     }
 }

@@ -185,9 +185,10 @@ impl Model {
         let mut restored = noting(Store::new(self.windows, REMEMBERED));
         restored.resume(&self.complete.head);
         restored.add_totals(self.complete.head);
+        let watermark = self.complete.head.watermark;
         for (name, content, _) in &self.logged {
-            let id = decode_key(name).unwrap();
-            restored.restore(&sum(), id, content.as_deref()).unwrap();
+            let (id, content) = (decode_key(name).unwrap(), content.as_deref());
+            restored.restore(&sum(), id, content, watermark).unwrap();
         }
         restored.restored(&sum());
         let future = self.rng.u64(..);
