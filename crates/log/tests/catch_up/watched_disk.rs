@@ -10,12 +10,12 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::TIMEOUT;
 
-/// The method of a disk that a read called.
+/// The kind of a read: the method of the disk that was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Call {
-    ReadAt,
-    ReadOnceAt,
-    ReadPastCacheAt,
+pub enum ReadKind {
+    Plain,
+    Once,
+    PastCache,
 }
 
 /// A read of a group's file.
@@ -24,7 +24,7 @@ pub struct Request {
     pub path: PathBuf,
     pub offset: u64,
     pub bytes: u64,
-    pub call: Call,
+    pub kind: ReadKind,
 }
 
 /// Records the reads of groups' files, and makes some of them wait.
@@ -50,9 +50,9 @@ pub struct Watched {
 impl Watch {
     fn begin(&self, request: Request) {
         let mut state = self.state.lock();
-        let (call, offset) = (request.call, request.offset);
+        let (kind, offset) = (request.kind, request.offset);
         state.requests.push(request);
-        if call == Call::ReadAt {
+        if kind == ReadKind::Plain {
             return;
         }
         state.readers.push(std::thread::current().id());
@@ -88,7 +88,7 @@ impl Watch {
         }
     }
 
-    /// Whether this thread has read past the cache since its last call of this.
+    /// Whether this thread has read a window since its last call of this.
     pub fn is_read_here(&self) -> bool {
         let here = std::thread::current().id();
         let mut state = self.state.lock();
@@ -158,24 +158,25 @@ struct WatchedFile {
 }
 
 impl WatchedFile {
-    fn request(&self, buffer: &[u8], offset: u64, call: Call) -> Request {
+    fn request(&self, buffer: &[u8], offset: u64, kind: ReadKind) -> Request {
         Request {
             path: self.path.clone(),
             offset,
             bytes: buffer.len() as u64,
-            call,
+            kind,
         }
     }
 }
 
 impl DiskFile for WatchedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.watch.begin(self.request(buffer, offset, Call::ReadAt));
+        self.watch
+            .begin(self.request(buffer, offset, ReadKind::Plain));
         self.file.read_at(buffer, offset)
     }
 
     fn read_past_cache_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let request = self.request(buffer, offset, Call::ReadPastCacheAt);
+        let request = self.request(buffer, offset, ReadKind::PastCache);
         self.watch.begin(request);
         let read = self.file.read_past_cache_at(buffer, offset);
         self.watch.end_window();
@@ -184,7 +185,7 @@ impl DiskFile for WatchedFile {
 
     fn read_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.watch
-            .begin(self.request(buffer, offset, Call::ReadOnceAt));
+            .begin(self.request(buffer, offset, ReadKind::Once));
         let read = self.file.read_once_at(buffer, offset);
         self.watch.end_window();
         read

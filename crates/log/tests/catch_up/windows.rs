@@ -3,14 +3,14 @@
 use millstream_base::Offset;
 use millstream_log::{AtLeast, Durability, LogError, ReadStart};
 
-use crate::watched_disk::Call;
+use crate::watched_disk::ReadKind;
 use crate::{CATCH_UP_BYTES, Old, TIMEOUT, chunk, numbers, old, old_lane, old_of, read_all};
 
 /// Most bytes are read by one of the disk's methods, and the first windows in pieces.
 #[track_caller]
-fn check_read_by(old: &Old, call: Call) {
+fn check_read_by(old: &Old, kind: ReadKind) {
     let requests = old.watch.requests();
-    let reads = requests.iter().filter(|request| request.call == call);
+    let reads = requests.iter().filter(|request| request.kind == kind);
     let bytes: u64 = reads.map(|request| request.bytes).sum();
     assert!(bytes > old.bytes * 9 / 10, "{bytes} of {}", old.bytes);
 }
@@ -20,7 +20,7 @@ fn check_read_by(old: &Old, call: Call) {
 fn old_data_of_a_written_stream_is_read_through_the_cache() {
     let old = old_of(Durability::Written, 1_500);
     assert!(read_all(&old.stream, 1 << 20).into_iter().eq(0..1_500));
-    check_read_by(&old, Call::ReadOnceAt);
+    check_read_by(&old, ReadKind::Once);
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn old_data_is_read_with_several_direct_reads_in_flight() {
     let old = old_lane(1_500);
     old.watch.set(|watched| watched.together = 3);
     assert!(read_all(&old.stream, 1 << 20).into_iter().eq(0..1_500));
-    check_read_by(&old, Call::ReadPastCacheAt);
+    check_read_by(&old, ReadKind::PastCache);
     // Each byte once, but for the pages at the windows' ends.
     let read = old.watch.bytes();
     assert!(read < old.bytes * 21 / 20, "{read} of {}", old.bytes);
@@ -86,7 +86,11 @@ fn random_reads_read_no_more_than_they_need() {
         assert_eq!(numbers(&fetched.unwrap().pieces[0]), [number]);
     }
     let requests = old.watch.requests();
-    assert!(requests.iter().all(|request| request.call == Call::ReadAt));
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.kind == ReadKind::Plain)
+    );
     // A look for the chunk goes from one entry of the index, of 64 KiB each, to the next but one.
     let most = 50 * ((128 << 10) + chunk(0).len() as u64 + 1000);
     assert!(old.watch.bytes() < most, "{} of {most}", old.watch.bytes());

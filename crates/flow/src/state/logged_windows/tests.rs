@@ -127,7 +127,7 @@ impl Model {
         }
     }
 
-    /// Releases what is due, as a partition does before a checkpoint, and when it has resumed.
+    /// Releases the windows that are due, as a partition does before a checkpoint, and when it has resumed.
     fn release(&mut self) {
         for (partition, watermark) in self.watermarks().into_iter().enumerate() {
             self.advance(partition, watermark);
