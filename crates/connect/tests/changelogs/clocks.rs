@@ -13,7 +13,7 @@ use crate::support::{World, for_both, table};
 
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
-const CLOCK_MIN: &str = "-9223372036854775807";
+pub const CLOCK_MIN: &str = "-9223372036854775807";
 
 /// The setting with which compaction takes every record as soon as it can.
 pub const AT_ONCE: [(&str, Option<&str>); 4] = [

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use millstream_base::key::encode_key;
 use millstream_base::{Clock, KeyRange, SystemClock, Timestamp};
+use millstream_exchange::Ranks;
 use millstream_flow::{
     BoxError, Checkpointing, Flow, FlowSettings, OrderedState, Output, ReadLevel, Resume, Running,
     Source, SourcePartitions, SourceStatus, StateReader, Values,
 };
 
-use crate::clocks::{AT_ONCE, stored, wait_until, wait_until_compacted};
+use crate::clocks::{AT_ONCE, CLOCK_MIN, stored, wait_until, wait_until_compacted};
 use crate::support::{World, for_both};
 
 /// A wall clock that is moved by hand; all else goes on by itself.
@@ -92,7 +93,24 @@ struct Counting {
 impl Counting {
     /// Begins or resumes, with a lifetime in seconds.
     fn start(world: &World, clock: &Arc<WallClock>, lifetime: u64) -> Counting {
+        Counting::start_on(Ranks::alone(), world, clock, lifetime)
+    }
+
+    /// The same on several ranks, each with a clock of its own.
+    fn start_all(world: &World, clocks: &[Arc<WallClock>], lifetime: u64) -> Vec<Counting> {
+        let ranks = Ranks::threads(clocks.len() as u32);
+        thread::scope(|scope| {
+            let threads = ranks.into_iter().zip(clocks).map(|(ranks, clock)| {
+                scope.spawn(move || Counting::start_on(ranks, world, clock, lifetime))
+            });
+            let threads: Vec<_> = threads.collect();
+            threads.into_iter().map(|it| it.join().unwrap()).collect()
+        })
+    }
+
+    fn start_on(ranks: Ranks, world: &World, clock: &Arc<WallClock>, lifetime: u64) -> Counting {
         let settings = FlowSettings {
+            ranks,
             clock: Arc::clone(clock) as _,
             checkpoints: Some(Checkpointing {
                 store: Arc::clone(&world.store),
@@ -244,5 +262,49 @@ fn a_longer_lifetime_keeps_all_values_that_have_not_ended() {
         let run = Counting::start(world, &clock, 100);
         let found = run.all(ReadLevel::Live);
         assert_eq!(found.keys().collect::<Vec<_>>(), [&5]);
+    });
+}
+
+/// The counts of all ranks.
+fn counts(runs: &[Counting]) -> BTreeMap<u64, u64> {
+    runs.iter().flat_map(|it| it.all(ReadLevel::Live)).collect()
+}
+
+/// The ranks share the changelog, so it keeps the changes that the rank with the slowest clock needs.
+#[test]
+fn ranks_with_different_clocks_resume_with_all_values() {
+    for_both(|world| {
+        let clocks = [1_000, 2_000].map(|seconds| {
+            let clock = Arc::new(WallClock::default());
+            clock.set(seconds);
+            clock
+        });
+        // In the second run the clock has the time of the slower rank from the beginning, so this rank does not set it.
+        for _ in 0..2 {
+            let runs = Counting::start_all(world, &clocks, 100);
+            world.set(&AT_ONCE);
+            runs[0].hand.give(0..10);
+            wait_until("the numbers are counted", || counts(&runs).len() == 10);
+            let owned = runs.iter().map(|run| run.all(ReadLevel::Live).len());
+            assert!(owned.min() > Some(0), "each rank has keys");
+            wait_until("the clock is raised", || {
+                runs[0].hand.give([0]);
+                world.clock().as_deref() != Some(CLOCK_MIN)
+            });
+            // Each rank has raised it by then, and compaction has dropped what has ended.
+            for run in &runs {
+                let kept = || run.running.checkpoints().unwrap().kept;
+                let before = kept();
+                wait_until("further checkpoints are stored", || {
+                    runs[0].hand.give([0]);
+                    kept() > before + 5
+                });
+            }
+            wait_until_compacted(world);
+            drop(runs);
+        }
+        let runs = Counting::start_all(world, &clocks, 100);
+        assert!(counts(&runs).into_keys().eq(0..10));
+        assert_eq!(world.clock().as_deref(), Some("1000000"));
     });
 }

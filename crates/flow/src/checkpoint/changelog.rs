@@ -54,8 +54,9 @@ pub trait Changelog: Sink<Change> {
     /// so that attempts do not pile up in it and no reader waits for its end.
     fn give_up(&mut self) {}
 
-    /// Tells that event time has passed `time`, in milliseconds, in a complete checkpoint: no later run needs changes that
-    /// [expire](Change::expires) by then, unless the flow begins anew. So the changelog may drop them, now or later, and
+    /// Tells that the state element has passed `time`, in milliseconds, on all ranks in a complete checkpoint: no rank of a later
+    /// run needs changes that [expire](Change::expires) by then, unless the flow begins anew. `time` is the least one of all
+    /// ranks, since they may share the changelog. So it may drop such changes, now or later, and
     /// [`restore`](Self::restore) may find them or not. Times need not rise. It may wait.
     ///
     /// # Errors

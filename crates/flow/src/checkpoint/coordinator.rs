@@ -53,7 +53,7 @@ pub enum Purpose {
     None,
     /// Sources commit.
     Commits,
-    Checkpoints(Box<Shards>, Decisions),
+    Checkpoints(Box<Shards>, Box<Decisions>),
 }
 
 /// The channels to other ranks, and the pause.

@@ -33,11 +33,14 @@ pub struct DecisionSignal {
 }
 
 /// A shard that is stored.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StoredShard {
     pub digest: ShardDigest,
     /// The pause of the sources, and the time to store it.
     pub cost: Duration,
+    /// The times that the state elements have [passed](crate::state::logged::StateHead::passed) on this rank, in the order of
+    /// `Graph::logged`, which is the same on all ranks; `None` for an element without a time.
+    pub passed: Vec<Option<i64>>,
 }
 
 /// The parts of a flow that wait for complete checkpoints.
@@ -136,7 +139,7 @@ impl DecisionSignal {
     /// those that join later come by [`stored`](Self::stored).
     pub fn kept(&self) -> BTreeSet<u64> {
         let own = self.own.lock();
-        let last = own.last.map(|(number, _)| number);
+        let last = own.last.as_ref().map(|(number, _)| *number);
         let kept = own.announced.keys().copied().chain(last);
         match self.is_alone && !self.waiting.has_records {
             // Without other ranks and records each checkpoint is complete when its shard is stored.
@@ -163,7 +166,7 @@ impl Own {
     pub fn next(&mut self) -> Option<(u64, StoredShard)> {
         // One of them is the last complete one.
         let (number, shard) = self.last.take_if(|_| self.announced.len() <= WAITING_MAX)?;
-        self.announced.insert(number, shard);
+        self.announced.insert(number, shard.clone());
         Some((number, shard))
     }
 }

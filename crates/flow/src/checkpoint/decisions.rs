@@ -18,6 +18,9 @@
 //! Rank 0 also decides the [interval](crate::checkpoint::pace) of checkpoints: it learns their costs from the
 //! announcements, and announces the interval to all others.
 //!
+//! The announcements also have the times of state elements. The ranks share the streams of changelogs, so these drop changes
+//! by the least time of all ranks: a rank that is ahead drops none that a slower one needs when it resumes.
+//!
 //! This is so in all flows that take checkpoints, also where neither sinks nor changelogs wait for them: by the
 //! announcements a rank knows which of its shards are of no use any more.
 
@@ -35,6 +38,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::decision_signal::{DecisionSignal, Own, StoredShard, Waiting};
 use crate::checkpoint::pace::Pace;
 use crate::checkpoint::participants::Committer;
+use crate::checkpoint::passed_time::PassedTime;
 use crate::checkpoint::record::Record;
 use crate::checkpoint::record_writer::RecordWriter;
 use crate::checkpoint::shard::Head;
@@ -42,11 +46,12 @@ use crate::doorbell::Doorbell;
 use crate::error::{BoxError, Failure};
 use crate::ranks::outbox::Outbox;
 
-/// Bytes on their way from one rank to another; each message has about twenty.
+/// Bytes on their way from one rank to another; each message has about twenty, and up to eleven for each state element. The
+/// channel admits a longer message alone.
 const CREDIT_BYTES: u64 = 16 << 10;
 
 /// An announcement of a rank to all others.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 enum Announcement {
     /// The shard of this checkpoint is stored, and stays. The numbers of a rank rise.
     Stored(u64, StoredShard),
@@ -78,6 +83,8 @@ pub enum Completion {
 struct State {
     /// In the order of their ranks.
     peers: Vec<Peer>,
+    /// By state element, in the order of [`StoredShard::passed`].
+    passed: Vec<Arc<PassedTime>>,
     completion: Completion,
     /// On rank 0.
     pace: Option<Pace>,
@@ -98,12 +105,13 @@ struct Peer {
 }
 
 impl Decisions {
-    /// Makes the channels between the ranks; called before these agree. `committers` get the decisions. `pace` is the same
-    /// on all ranks.
+    /// Makes the channels between the ranks; called before these agree. `committers` get the decisions, and `passed` the times
+    /// of complete checkpoints. `pace` is the same on all ranks.
     pub fn new(
         ranks: &Ranks,
         doorbell: &Arc<Doorbell>,
         committers: Vec<Arc<dyn Committer>>,
+        passed: Vec<Arc<PassedTime>>,
         waiting: Waiting,
         pace: Pace,
     ) -> Decisions {
@@ -125,6 +133,7 @@ impl Decisions {
         });
         let state = State {
             peers: peers.collect(),
+            passed,
             completion: Completion::Shards,
             pace: (ranks.rank() == 0).then_some(pace),
             announced: 0,
@@ -256,6 +265,7 @@ impl State {
             if let Some(pace) = &mut self.pace {
                 pace.completed(cost);
             }
+            self.raise_passed(number, own);
             self.complete = number;
             self.is_committed = false;
             own.announced = own.announced.split_off(&number);
@@ -270,11 +280,34 @@ impl State {
         Ok(())
     }
 
+    /// Returns the announced shards of each rank, the own ones first.
+    fn shards<'a>(
+        &'a self,
+        own: &'a Own,
+    ) -> impl Iterator<Item = &'a BTreeMap<u64, StoredShard>> + Clone {
+        let peers = self.peers.iter().map(|peer| &peer.stored);
+        [&own.announced].into_iter().chain(peers)
+    }
+
+    /// Raises the time of each state element to the least one of all ranks at a complete checkpoint. The time stays if a rank
+    /// has none, or if its announcement has not arrived. The latter happens only where rank 0 announces complete checkpoints;
+    /// rank 0 has all announcements then, so it raises the clock of the changelog, which the ranks share.
+    fn raise_passed(&self, number: u64, own: &Own) {
+        let shards = self.shards(own).map(|stored| stored.get(&number));
+        for (index, passed) in self.passed.iter().enumerate() {
+            let times = shards.clone().map(|shard| *shard?.passed.get(index)?);
+            // `None` is the least.
+            if let Some(time) = times.min().flatten() {
+                passed.raise(time);
+            }
+        }
+    }
+
     /// Returns the time that a complete checkpoint took from the slowest rank and from the writer of records.
     fn cost(&self, number: u64, own: &Own) -> Duration {
-        let peers = self.peers.iter().map(|peer| &peer.stored);
-        let shards = [&own.announced].into_iter().chain(peers);
-        let costs = shards.filter_map(|stored| Some(stored.get(&number)?.cost));
+        let costs = self
+            .shards(own)
+            .filter_map(|stored| Some(stored.get(&number)?.cost));
         let record = match &self.completion {
             Completion::Writer(writer, _) => writer.took(),
             Completion::Shards | Completion::Announced => Duration::ZERO,
@@ -312,12 +345,11 @@ impl State {
                 // First: a record that is stored from now on is for the next time.
                 let complete = writer.stored().max(self.complete);
                 if let Some(number) = stored.filter(|number| *number > complete) {
-                    let peers = self.peers.iter().map(|peer| &peer.stored);
-                    let shards = [&own.announced].into_iter().chain(peers);
+                    let digests = self.shards(own).map(|stored| stored[&number].digest);
                     writer.start(Record {
                         head: head.clone(),
                         checkpoint: number,
-                        shards: shards.map(|stored| stored[&number].digest).collect(),
+                        shards: digests.collect(),
                     })?;
                 }
                 complete
@@ -366,7 +398,12 @@ mod tests {
 
     /// The decisions of two ranks that begin behind the first checkpoint.
     fn two() -> (Vec<Ranks>, Vec<Decisions>) {
-        let ranks = Ranks::threads(2);
+        several(2)
+    }
+
+    /// The same of several ones, each with two state elements.
+    fn several(ranks: u32) -> (Vec<Ranks>, Vec<Decisions>) {
+        let ranks = Ranks::threads(ranks);
         let decisions = ranks.iter().map(|ranks| {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
             let waiting = Waiting {
@@ -376,7 +413,8 @@ mod tests {
             };
             let doorbell = Arc::new(Doorbell::new(clock));
             let pace = Pace::new(None, INTERVAL_MIN);
-            let decisions = Decisions::new(ranks, &doorbell, Vec::new(), waiting, pace);
+            let passed = vec![Arc::default(), Arc::default()];
+            let decisions = Decisions::new(ranks, &doorbell, Vec::new(), passed, waiting, pace);
             decisions.begin(1, true, Completion::Shards);
             decisions
         });
@@ -419,6 +457,65 @@ mod tests {
         assert_eq!(intervals(), [800, 800]);
         store(&both, 1, 23);
         assert_eq!(intervals(), [400, 400]);
+    }
+
+    /// A rank stores a shard with these times of its elements.
+    fn store_at(decisions: &Decisions, number: u64, passed: [Option<i64>; 2]) {
+        let shard = StoredShard {
+            passed: passed.to_vec(),
+            ..StoredShard::default()
+        };
+        decisions.signal.stored(number, shard);
+        assert!(decisions.decide().is_ok());
+    }
+
+    fn passed(decisions: &Decisions) -> [Option<i64>; 2] {
+        assert!(decisions.decide().is_ok());
+        let state = decisions.state.lock();
+        [0, 1].map(|element| state.passed[element].get())
+    }
+
+    #[test]
+    fn elements_get_the_least_time_of_all_ranks_at_a_complete_checkpoint() {
+        let (_ranks, both) = two();
+        let found = || [0, 1].map(|rank| passed(&both[rank]));
+        store_at(&both[0], 2, [Some(20), Some(5)]);
+        assert_eq!(found(), [[None; 2]; 2], "it is not complete");
+        store_at(&both[1], 2, [Some(10), None]);
+        assert_eq!(found(), [[Some(10), None]; 2]);
+        store_at(&both[1], 3, [Some(30), Some(40)]);
+        store_at(&both[0], 3, [Some(25), Some(50)]);
+        assert_eq!(found(), [[Some(25), Some(40)]; 2]);
+        store_at(&both[1], 4, [Some(50), Some(60)]);
+        store_at(&both[0], 4, [None, Some(30)]);
+        assert_eq!(found(), [[Some(25), Some(40)]; 2], "none goes back");
+    }
+
+    #[test]
+    fn a_rank_alone_has_the_least_time() {
+        let (_ranks, alone) = several(1);
+        store_at(&alone[0], 2, [Some(20), None]);
+        assert_eq!(passed(&alone[0]), [Some(20), None]);
+    }
+
+    /// The announcements of two ranks reach a third one in any order.
+    #[test]
+    fn a_time_stays_while_the_announcement_of_a_rank_is_on_its_way() {
+        let (_ranks, all) = several(3);
+        all[1].begin(1, true, Completion::Announced);
+        for number in [2, 3] {
+            store_at(&all[1], number, [Some(20 + number as i64), None]);
+            store_at(&all[0], number, [Some(30), None]);
+            let late = number == 2;
+            if !late {
+                store_at(&all[2], number, [Some(10), None]);
+            }
+            let complete = Announcement::Complete(number);
+            all[0].state.lock().announce(complete).unwrap();
+            let expected = (!late).then_some(10);
+            assert_eq!(passed(&all[1]), [expected, None]);
+            assert!(all[1].is_committed(number));
+        }
     }
 
     fn kept(decisions: &Decisions) -> Vec<u64> {

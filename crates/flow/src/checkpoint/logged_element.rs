@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::checkpoint::changelog::Changelog;
 use crate::checkpoint::participants::Committer;
+use crate::checkpoint::passed_time::PassedTime;
 use crate::checkpoint::shard::{Deferred, Written};
 use crate::checkpoint::write_error::{Unencodable, named};
 use crate::checkpoint::writer_bell::WriterBell;
@@ -16,7 +17,7 @@ use crate::sinks::sink::SinkStart;
 use crate::stage::user_code::{Label, catch};
 use crate::state::change::Change;
 use crate::state::loading::LoadThreads;
-use crate::state::logged::{Changes, LoggedState};
+use crate::state::logged::{Changes, LoggedState, StateHead};
 use crate::state::watched::{NotWatched, WatchedChangelog, WatchedElement};
 
 /// Changes that are encoded before they are pushed together.
@@ -35,6 +36,8 @@ pub struct LoggedElement {
     state: Arc<dyn LoggedState>,
     /// The mean bytes of a change in the last checkpoint. Stored by the writer, loaded by the workers.
     change_bytes: AtomicU64,
+    /// The time up to which the changelog may drop changes that have ended.
+    passed: Arc<PassedTime>,
     /// Set before the flow runs, if the store of checkpoints has changelogs.
     log: OnceLock<OpenLog>,
     /// Set before the flow runs, if values are read while it does.
@@ -62,6 +65,7 @@ impl LoggedElement {
             label: Label(name.into()),
             state,
             change_bytes: AtomicU64::new(0),
+            passed: Arc::default(),
             log: OnceLock::new(),
             loading: OnceLock::new(),
         }
@@ -70,6 +74,11 @@ impl LoggedElement {
     /// The name of the state element.
     pub fn name(&self) -> &str {
         &self.label.0
+    }
+
+    /// The time that all ranks have passed, for the decisions about complete checkpoints.
+    pub fn passed(&self) -> &Arc<PassedTime> {
+        &self.passed
     }
 
     /// Makes `changelog` take the element's changes, which readers find in `watched`. Called before anything is restored.
@@ -188,8 +197,12 @@ impl LoggedElement {
         })
     }
 
-    /// Returns what a checkpoint has of the element beside its changes, the element being at rest.
-    pub fn head(&self, checkpoint: u64) -> Result<Option<Vec<u8>>, Failure> {
+    /// Returns what a checkpoint has of the element beside its changes, the element being at rest; `None` also without a
+    /// changelog.
+    pub fn head(&self, checkpoint: u64) -> Result<Option<StateHead>, Failure> {
+        if !self.is_open() {
+            return Ok(None);
+        }
         let head = self.label.run(|| self.state.head(checkpoint));
         head.map_err(|error| Failure::Error {
             operator: Arc::clone(&self.label.0),
@@ -273,7 +286,7 @@ impl Deferred for CutChanges {
         }
         let element = &self.element;
         element.label.run(|| element.state.sweep());
-        if let Some(time) = element.state.passed() {
+        if let Some(time) = element.passed.get() {
             element.write(|| element.log().call(|log| log.changelog.passed(time)))?;
         }
         let waker = Waker::from(Arc::clone(bell));

@@ -17,6 +17,7 @@ pub mod ending;
 pub mod logged_element;
 pub mod pace;
 pub mod participants;
+pub mod passed_time;
 pub mod record;
 pub mod record_writer;
 pub mod shard;

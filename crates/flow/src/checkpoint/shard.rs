@@ -36,6 +36,8 @@ pub struct PendingShard {
     has_prepared: bool,
     /// The sum over the prepared ones.
     pub written: Written,
+    /// As in [`StoredShard`](crate::checkpoint::decision_signal::StoredShard::passed).
+    pub passed: Vec<Option<i64>>,
 }
 
 impl PendingShard {

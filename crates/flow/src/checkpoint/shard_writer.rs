@@ -12,7 +12,7 @@ use crate::checkpoint::completeness::remove_others;
 use crate::checkpoint::counts::{CheckpointCounts, LastCheckpoint};
 use crate::checkpoint::decision_signal::{DecisionSignal, StoredShard};
 use crate::checkpoint::record::ShardDigest;
-use crate::checkpoint::shard::{Head, PendingShard, Written, encode};
+use crate::checkpoint::shard::{Head, PendingShard, encode};
 use crate::checkpoint::store::{Checkpoints, ShardKey};
 use crate::checkpoint::write_error::{FinalError, PassingError, Unencodable};
 use crate::checkpoint::writer_bell::WriterBell;
@@ -59,7 +59,7 @@ impl ShardWriter {
             match self.attempt(&mut shard) {
                 Ok(digest) => {
                     self.bell.stored();
-                    self.stored(digest, shard.written, started_at);
+                    self.stored(digest, shard, started_at);
                     break;
                 }
                 Err(error) => {
@@ -126,13 +126,20 @@ impl ShardWriter {
         counts.error = Some(error);
     }
 
-    fn stored(&mut self, digest: ShardDigest, written: Written, started_at: Duration) {
+    fn stored(&mut self, digest: ShardDigest, shard: PendingShard, started_at: Duration) {
+        let PendingShard {
+            written, passed, ..
+        } = shard;
         let mut counts = self.counts.lock();
         let took = self.clock.monotonic().saturating_sub(started_at);
         let cost = self.pause + took;
         self.writing.is_stored = true;
-        let shard = StoredShard { digest, cost };
-        self.writing.signal.stored(self.key.checkpoint, shard);
+        let stored = StoredShard {
+            digest,
+            cost,
+            passed,
+        };
+        self.writing.signal.stored(self.key.checkpoint, stored);
         counts.kept += 1;
         counts.last = Some(LastCheckpoint {
             number: self.key.checkpoint,

@@ -54,12 +54,16 @@ impl Elements<'_> {
                 saved.put(sample_element(element.name()), sample);
             }
         }
-        for element in logged.clone() {
+        for element in self.logged {
             let name = element.name();
-            let Some(head) = element.head(checkpoint)? else {
+            let head = element.head(checkpoint)?;
+            pending
+                .passed
+                .push(head.as_ref().and_then(|head| head.passed));
+            let Some(head) = head else {
                 continue;
             };
-            saved.put(head_element(name), head);
+            saved.put(head_element(name), head.bytes);
             let mut states = self.states.iter();
             if let Some((_, state)) = states.find(|(state, _)| state == name) {
                 let types = Label(name.into()).run(|| state.types());

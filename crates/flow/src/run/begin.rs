@@ -83,7 +83,7 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
             }
             let completion = shards.completion();
             decisions.begin(shards.checkpoint(0), beginning.is_some(), completion);
-            Purpose::Checkpoints(Box::new(shards), decisions)
+            Purpose::Checkpoints(Box::new(shards), Box::new(decisions))
         }
         // Commits need to know that items on other ranks have arrived, which only checkpoints do.
         None if settings.ranks.count() > 1 => Purpose::None,
@@ -152,10 +152,18 @@ fn decisions(graph: &Graph, settings: &FlowSettings, checkpoints: &Checkpointing
     // First: a reader that finds a value committed finds its checkpoint.
     let trail = Arc::clone(&graph.trail) as Arc<dyn Committer>;
     let sinks = sinks.map(|it| Arc::clone(it) as Arc<dyn Committer>);
+    let passed = logged.clone().map(|it| Arc::clone(it.passed())).collect();
     let logged = logged.map(|it| Arc::clone(it) as Arc<dyn Committer>);
     let committers = [trail].into_iter().chain(sinks).chain(logged).collect();
     let pace = Pace::new(checkpoints.interval, checkpoints.store.interval_min());
-    Decisions::new(&settings.ranks, &graph.doorbell, committers, waiting, pace)
+    Decisions::new(
+        &settings.ranks,
+        &graph.doorbell,
+        committers,
+        passed,
+        waiting,
+        pace,
+    )
 }
 
 /// Whether records make checkpoints complete.

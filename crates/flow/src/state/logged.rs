@@ -15,6 +15,14 @@ pub type WriteChanges<'a> = dyn FnMut(Changes<'_>) -> Result<(), BoxError> + 'a;
 /// Changes of different keys, each encoded when it is asked for.
 pub type Changes<'a> = &'a mut dyn Iterator<Item = Result<Change, BoxError>>;
 
+/// The part of a checkpoint that belongs to an element beside its changes.
+pub struct StateHead {
+    pub bytes: Vec<u8>,
+    /// The time, in milliseconds, that the element has passed on this rank: when it resumes from here, it needs no changes that
+    /// expire by then. `None` if it has no time yet.
+    pub passed: Option<i64>,
+}
+
 /// A state element, whatever the types of its keys and values.
 pub trait LoggedState: Send + Sync {
     /// Notes the keys that change from now on, also by restoring them whole.
@@ -30,11 +38,11 @@ pub trait LoggedState: Send + Sync {
     ///
     /// # Errors
     /// When it cannot be encoded.
-    fn head(&self, _checkpoint: u64) -> Result<Option<Vec<u8>>, BoxError> {
+    fn head(&self, _checkpoint: u64) -> Result<Option<StateHead>, BoxError> {
         Ok(None)
     }
 
-    /// Restores a [`head`](Self::head), before the changes.
+    /// Restores the bytes of a [`head`](Self::head), before the changes.
     ///
     /// # Errors
     /// When it is none.
@@ -121,13 +129,7 @@ pub trait LoggedState: Send + Sync {
     fn cut(&self, checkpoint: u64);
 
     /// The checkpoint is complete on all ranks, as are those before it. Never waits.
-    fn complete(&self, checkpoint: u64);
-
-    /// Returns the event time, in milliseconds, that the last complete checkpoint has passed: no later run needs changes
-    /// that expire by then.
-    fn passed(&self) -> Option<i64> {
-        None
-    }
+    fn complete(&self, _checkpoint: u64) {}
 
     /// Writes the changes before `checkpoint`, the last cut, that the changelog does not have yet, as they were at the
     /// cut, while the element goes on to change.

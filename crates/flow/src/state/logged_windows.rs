@@ -1,9 +1,8 @@
 //! Windows as a state element with a changelog.
 
-use std::collections::VecDeque;
 use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millstream_base::key::{decode_key, encode_key};
 use parking_lot::Mutex;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::BoxError;
 use crate::ranks::owners::KeyOwners;
 use crate::state::change::Change;
-use crate::state::logged::{LoggedState, WriteChanges};
+use crate::state::logged::{LoggedState, StateHead, WriteChanges};
 use crate::state::watched::ShownChange;
 use crate::state::windowed::{SharedStore, Windowed};
 use crate::windows::{
@@ -22,44 +21,13 @@ use crate::windows::{
 /// Entries that are looked at while a partition is locked, beside the stage that changes it.
 const ENTRIES_AT_ONCE: usize = 256;
 
-/// Checkpoints that may still be completed, at most: those before are not heard of any more.
-const CUTS_MAX: usize = 64;
-
 /// The part of windows with a changelog that all their handles share.
 #[derive(Default)]
 pub struct WindowLog {
     /// The numbers of changes in each partition since the last cut. Written by the stage, read by workers.
     pub changed: Mutex<Vec<Arc<AtomicUsize>>>,
-    /// Checkpoints that are not complete yet, with the least watermark of their partitions.
-    cuts: Mutex<VecDeque<(u64, i64)>>,
-    /// The least watermark of the last complete checkpoint; `i64::MIN` for none. Written by workers, read by the writer.
-    passed: AtomicI64,
     /// The watermarks of the partitions in the checkpoint that the flow has resumed from. For the restore of entries.
     former: Mutex<Vec<i64>>,
-}
-
-impl WindowLog {
-    pub fn new() -> Self {
-        WindowLog {
-            passed: AtomicI64::new(i64::MIN),
-            ..WindowLog::default()
-        }
-    }
-
-    fn cut(&self, checkpoint: u64, watermark: i64) {
-        let mut cuts = self.cuts.lock();
-        cuts.push_back((checkpoint, watermark));
-        if cuts.len() > CUTS_MAX {
-            cuts.pop_front();
-        }
-    }
-
-    fn complete(&self, checkpoint: u64) {
-        let mut cuts = self.cuts.lock();
-        while let Some((_, watermark)) = cuts.pop_front_if(|(cut, _)| *cut <= checkpoint) {
-            self.passed.fetch_max(watermark, Ordering::Relaxed);
-        }
-    }
 }
 
 /// The part of a checkpoint beside the entries, which are in a changelog. Behind it is the watermark of each partition.
@@ -109,7 +77,7 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
         }
     }
 
-    fn head(&self, checkpoint: u64) -> Result<Option<Vec<u8>>, BoxError> {
+    fn head(&self, checkpoint: u64) -> Result<Option<StateHead>, BoxError> {
         let stores = self.stores();
         let heads = stores.iter().map(|store| store.lock().head(checkpoint));
         let heads: Vec<StoreHead> = heads.collect();
@@ -119,12 +87,14 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
             sum.absorb(head);
             sum
         });
-        if let Some(store) = &store {
-            self.log.cut(checkpoint, store.watermark);
-        }
+        // Of the slowest partition.
+        let passed = store.map(|store| store.watermark);
         let late_events = self.spec.late.events();
         let head = Head { late_events, store };
-        Ok(Some(postcard::to_stdvec(&(head, watermarks))?))
+        Ok(Some(StateHead {
+            bytes: postcard::to_stdvec(&(head, watermarks))?,
+            passed: passed.filter(|watermark| *watermark != i64::MIN),
+        }))
     }
 
     /// As many partitions as before continue at their watermarks. More or fewer all continue at the greatest: items that are
@@ -229,15 +199,6 @@ impl<K: Key, A: Combine> LoggedState for Windowed<K, A> {
         for store in self.stores() {
             store.lock().cut(checkpoint);
         }
-    }
-
-    fn complete(&self, checkpoint: u64) {
-        self.log.complete(checkpoint);
-    }
-
-    fn passed(&self) -> Option<i64> {
-        let passed = self.log.passed.load(Ordering::Relaxed);
-        (passed != i64::MIN).then_some(passed)
     }
 
     fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {

@@ -1,7 +1,6 @@
 //! A value for each key as a state element.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::{iter, slice};
@@ -24,7 +23,7 @@ use crate::state::lazy_values::Visible;
 use crate::state::lifetimes::{LifetimeHead, Lifetimes};
 use crate::state::loading::{LoadThreads, Loading};
 use crate::state::lockable::Locked;
-use crate::state::logged::{LoggedState, WriteChanges};
+use crate::state::logged::{LoggedState, StateHead, WriteChanges};
 use crate::state::memory::{StateMemory, UsedMemory};
 use crate::state::ordered::{OrderedState, ReadLevel};
 use crate::state::partial::StateReader;
@@ -77,10 +76,6 @@ pub(super) struct Shared<K, V> {
     pub(super) lifetime: Option<LifetimeSpec>,
     /// Of this run and of former ones. Written before the flow runs.
     lifetimes: Mutex<Option<Lifetimes>>,
-    /// Cuts that are not complete yet, with the times up to which the changelog may drop changes then.
-    cuts: Mutex<VecDeque<(u64, i64)>>,
-    /// The time of the last complete one; `i64::MIN` for none.
-    passed: AtomicI64,
 }
 
 /// The kind of [`Values`].
@@ -227,8 +222,6 @@ impl<K: Key, V: Value> Values<K, V> {
             read_again: AtomicUsize::new(0),
             lifetimes: Mutex::new(lifetime.as_ref().map(|it| Lifetimes::of(it.length()))),
             lifetime: lifetime.clone(),
-            cuts: Mutex::default(),
-            passed: AtomicI64::new(i64::MIN),
         };
         Values {
             shared: Arc::new(shared),
@@ -476,20 +469,15 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
     }
 
     /// The time of an element with a lifetime, which does not go back from run to run, and its lifetimes.
-    fn head(&self, checkpoint: u64) -> Result<Option<Vec<u8>>, BoxError> {
+    fn head(&self, _: u64) -> Result<Option<StateHead>, BoxError> {
         let (time, lifetimes) = (self.shared.time(), *self.shared.lifetimes.lock());
         let Some((time, lifetimes)) = time.zip(lifetimes) else {
             return Ok(None);
         };
-        let mut cuts = self.shared.cuts.lock();
-        cuts.push_back((checkpoint, lifetimes.passed(time)));
-        if cuts.len() > CUTS_MAX {
-            cuts.pop_front();
-        }
-        Ok(Some(postcard::to_stdvec(&LifetimeHead {
-            time,
-            lifetimes,
-        })?))
+        Ok(Some(StateHead {
+            bytes: postcard::to_stdvec(&LifetimeHead { time, lifetimes })?,
+            passed: Some(lifetimes.passed(time)),
+        }))
     }
 
     fn restore_head(&self, head: &[u8]) -> Result<(), BoxError> {
@@ -511,11 +499,6 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
 
     fn has_lifetime(&self) -> bool {
         self.shared.lifetime.is_some()
-    }
-
-    fn passed(&self) -> Option<i64> {
-        let passed = self.shared.passed.load(Ordering::Relaxed);
-        (passed != i64::MIN).then_some(passed)
     }
 
     fn has_history(&self) -> bool {
@@ -617,11 +600,6 @@ impl<K: Key, V: Value> LoggedState for Values<K, V> {
         self.shared
             .complete
             .fetch_max(checkpoint, Ordering::Relaxed);
-        let mut cuts = self.shared.cuts.lock();
-        while let Some((_, time)) = cuts.pop_front_if(|(cut, _)| *cut <= checkpoint) {
-            self.shared.passed.fetch_max(time, Ordering::Relaxed);
-        }
-        drop(cuts);
         if let Some(loading) = self.shared.loading.get() {
             loading.complete();
         }
@@ -681,9 +659,6 @@ const CHANGED_SHARE: u64 = 4;
 
 /// Entries of a table that are looked at in one sweep, whether they have ended.
 const LOOKED_AT_MAX: usize = 1 << 16;
-
-/// Cuts that may still be completed, at most: those before are not heard of any more.
-const CUTS_MAX: usize = 64;
 
 /// Keys that are looked at while a table is locked, beside the stage that changes it.
 pub(super) const KEYS_AT_ONCE: usize = 256;

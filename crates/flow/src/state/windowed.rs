@@ -103,7 +103,7 @@ impl<K: Key, A: Combine> Windowed<K, A> {
                 is_used: AtomicBool::new(false),
             }),
             partitions: Arc::default(),
-            log: Arc::new(WindowLog::new()),
+            log: Arc::default(),
             remembered_keys,
             rank,
             ranks,
@@ -278,7 +278,7 @@ mod tests {
             assert_eq!(arrival, Arrival::OnTime);
         }
         assert_eq!(before.totals().open_events, 100);
-        let head = before.head(1).unwrap().unwrap();
+        let head = before.head(1).unwrap().unwrap().bytes;
         before.cut(1);
         let mut changes = Vec::new();
         let mut take = |all: Changes<'_>| {

@@ -262,7 +262,7 @@ impl Rank {
         };
         let (ranks_of, doorbell) = (&flow.settings.ranks, &graph.doorbell);
         let pace = Pace::new(Some(Duration::ZERO), Duration::ZERO);
-        let decisions = Decisions::new(ranks_of, doorbell, Vec::new(), waiting, pace);
+        let decisions = Decisions::new(ranks_of, doorbell, Vec::new(), Vec::new(), waiting, pace);
         let signal = Arc::clone(decisions.signal());
         let shards = Shards::new(place, "simulated", rank, ranks, &clock, signal);
         let beginning = shards.resume_point(Resume::IfAny, None).unwrap();
@@ -288,7 +288,7 @@ impl Rank {
         let cycles = cycles::find(&graph.stages);
         want_events(&graph.stages);
         align(&graph.stages, &graph.step);
-        let purpose = Purpose::Checkpoints(Box::new(shards), decisions);
+        let purpose = Purpose::Checkpoints(Box::new(shards), Box::new(decisions));
         let pause = Arc::clone(&graph.pause);
         let coordinator = Coordinator::new(
             &graph.stages,
@@ -435,12 +435,19 @@ fn a_due_checkpoint_starts_at_once_when_the_previous_one_is_written() {
     };
     let interval = Duration::from_secs(10);
     let pace = Pace::new(Some(interval), Duration::ZERO);
-    let decisions = Decisions::new(&ranks, &graph.doorbell, Vec::new(), waiting, pace);
+    let decisions = Decisions::new(
+        &ranks,
+        &graph.doorbell,
+        Vec::new(),
+        Vec::new(),
+        waiting,
+        pace,
+    );
     let signal = Arc::clone(decisions.signal());
     let shards = Shards::new(Arc::clone(&place) as _, "simulated", 0, 1, &clock, signal);
     let coordinator = Coordinator::new(
         &graph.stages,
-        Purpose::Checkpoints(Box::new(shards), decisions),
+        Purpose::Checkpoints(Box::new(shards), Box::new(decisions)),
         Arc::clone(&graph.pause),
         Arc::clone(&graph.stopping),
         Duration::ZERO,

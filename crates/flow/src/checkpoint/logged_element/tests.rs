@@ -67,8 +67,6 @@ impl LoggedState for OneChange {
 
     fn cut(&self, _: u64) {}
 
-    fn complete(&self, _: u64) {}
-
     fn write(&self, checkpoint: u64, write: &mut WriteChanges<'_>) -> Result<(), BoxError> {
         let change = Change {
             key: vec![1],

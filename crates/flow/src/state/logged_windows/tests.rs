@@ -167,11 +167,10 @@ impl Model {
             Ok(())
         };
         self.state.write(self.checkpoint, &mut take).unwrap();
-        self.state.complete(self.checkpoint);
         if self.rng.bool() {
-            self.compact();
+            self.compact(head.passed);
         }
-        next.restore_head(&head).unwrap();
+        next.restore_head(&head.bytes).unwrap();
         for change in &self.changelog {
             let value = change.value.as_deref();
             next.restore_change(&change.key, value).unwrap();
@@ -180,8 +179,7 @@ impl Model {
     }
 
     /// Drops changes that were replaced or deleted, and those that no run needs.
-    fn compact(&mut self) {
-        let passed = self.state.passed();
+    fn compact(&mut self, passed: Option<i64>) {
         let mut newest = std::collections::HashSet::new();
         self.changelog.reverse();
         self.changelog.retain(|change| {

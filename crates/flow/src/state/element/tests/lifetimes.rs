@@ -97,6 +97,7 @@ struct Cut {
     changelog: Changelog,
     plain: Plain,
     head: Option<Vec<u8>>,
+    passed: Option<i64>,
     time: i64,
 }
 
@@ -263,14 +264,15 @@ impl<S: Subject> Run<S> {
     fn write(&mut self, now: i64, rng: &mut Rng) {
         self.checkpoint += 1;
         let values = self.element.values();
-        let head = values.head(self.checkpoint).unwrap();
+        let head = values.head(self.checkpoint).unwrap().unwrap();
         values.cut(self.checkpoint);
         let before = self.written.last().unwrap_or(&self.committed);
         let mut cut = Cut {
             number: self.checkpoint,
             changelog: before.changelog.clone(),
             plain: self.plain.clone(),
-            head,
+            head: Some(head.bytes),
+            passed: head.passed,
             time: now,
         };
         values.sweep();
@@ -301,7 +303,7 @@ impl<S: Subject> Run<S> {
         self.committed = self.written.remove(0);
         values.complete(self.committed.number);
         // The changelog drops entries that have ended.
-        let passed = values.passed().unwrap();
+        let passed = self.committed.passed.unwrap();
         assert!(passed <= self.committed.time);
         let is_needed = |(_, end): &(Vec<u8>, Option<i64>)| end.unwrap() > passed;
         self.committed
