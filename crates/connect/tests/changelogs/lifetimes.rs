@@ -291,7 +291,7 @@ fn ranks_with_different_clocks_resume_with_all_values() {
                 runs[0].hand.give([0]);
                 world.clock().as_deref() != Some(CLOCK_MIN)
             });
-            // Each rank has raised it by then, and compaction has dropped what has ended.
+            // Each rank has raised it by then, and compaction has dropped the ended changes.
             for run in &runs {
                 let kept = || run.running.checkpoints().unwrap().kept;
                 let before = kept();

@@ -56,7 +56,7 @@ pub trait Changelog: Sink<Change> {
 
     /// Tells that the state element has passed `time`, in milliseconds, on all ranks in a complete checkpoint: no rank of a later
     /// run needs changes that [expire](Change::expires) by then, unless the flow begins anew. `time` is the least one of all
-    /// ranks, since they may share the changelog. So it may drop such changes, now or later, and
+    /// ranks, since they may share the changelog. So it may drop these changes, now or later, and
     /// [`restore`](Self::restore) may find them or not. Times need not rise. It may wait.
     ///
     /// # Errors
