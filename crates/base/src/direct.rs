@@ -317,7 +317,7 @@ mod tests {
 
     /// The file systems of the build folder and of `/dev/shm`, which has no disk below it.
     #[test]
-    fn direct_reads_and_reads_of_once_return_the_same_bytes_as_cached_reads() {
+    fn all_kinds_of_reads_return_the_same_bytes() {
         for folder in [Path::new("."), Path::new("/dev/shm")] {
             let Ok(dir) = tempfile::tempdir_in(folder) else {
                 continue;

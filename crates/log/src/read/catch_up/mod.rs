@@ -2,9 +2,9 @@
 //!
 //! A read that begins where an earlier read ended is sequential, and goes through *windows*: up to
 //! 1 MiB of whole chunks each, read past the system's cache into the catch-up memory; those of
-//! [`Written`](crate::Durability::Written) streams are read through it, since it has the bytes that were written last. Threads read the
-//! next windows while the reader works on this one. The number of windows ahead, and their size, grow with each
-//! window that the reader comes to.
+//! [`Written`](crate::Durability::Written) streams are read through it, since it has the bytes that were written last.
+//! Threads read the next windows while the reader works on this one. The number of windows ahead, and their size, grow
+//! with each window that the reader comes to.
 //! A window stays in memory until another one needs the room, or there is no read for some seconds, so readers close behind one
 //! another read the disk once. Any other read takes from the file only the bytes that it needs, through the system's
 //! cache, which keeps bytes that are looked up again and again.
