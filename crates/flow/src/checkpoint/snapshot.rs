@@ -9,7 +9,7 @@ use crate::checkpoint::shard::PendingShard;
 use crate::checkpoint::trail::Trail;
 use crate::error::{BoxError, Failure};
 use crate::stage::contract::{Rest, Stage};
-use crate::stage::saved::{Saved, source_of};
+use crate::stage::saved::{Saved, is_watermark, source_of};
 use crate::stage::user_code::Label;
 use crate::state::partial::StateReader;
 use crate::topology::cycles::Cycle;
@@ -151,12 +151,11 @@ impl fmt::Display for FlowElement<'_> {
     }
 }
 
-/// Returns the element of the flow that has these bytes in a shard. `None` for those that only describe others.
+/// Returns the element of the flow that has these bytes in a shard. `None` for those that only describe others, and for
+/// watermarks, which belong to state.
 pub fn flow_element(element: &str) -> Option<FlowElement<'_>> {
-    if [SAMPLE, TYPES, HEAD]
-        .iter()
-        .any(|prefix| element.starts_with(prefix))
-    {
+    let describes = |prefix: &&str| element.starts_with(*prefix);
+    if [SAMPLE, TYPES, HEAD].iter().any(describes) || is_watermark(element) {
         return None;
     }
     let of_state = element.strip_prefix(STATE);

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use millstream_exchange::Fingerprint;
@@ -44,7 +45,7 @@ pub fn begin(graph: &Graph, settings: &FlowSettings) -> Result<Purpose, FlowErro
         &describe(graph, settings, beginning.as_ref()),
     )?;
     if let Some(beginning) = &beginning {
-        restore(graph, beginning).map_err(wrong)?;
+        restore(graph, beginning, settings.clock.monotonic()).map_err(wrong)?;
     }
     recover_sinks(graph, settings, beginning.as_ref()).map_err(wrong)?;
     if graph.logged.iter().any(|element| element.is_open()) {
@@ -342,10 +343,10 @@ pub fn save_first(graph: &Graph, checkpoint: u64) -> Result<PendingShard, BoxErr
     })
 }
 
-pub fn restore(graph: &Graph, beginning: &ResumePoint) -> Result<(), BoxError> {
+pub fn restore(graph: &Graph, beginning: &ResumePoint, now: Duration) -> Result<(), BoxError> {
     let saved = &beginning.saved;
     for stage in &graph.stages {
-        catch(|| stage.restore(saved))
+        catch(|| stage.restore(saved, now))
             .map_err(|error| format!("stage \"{}\": {error}", stage.name()))?;
     }
     for (name, state) in &graph.states {

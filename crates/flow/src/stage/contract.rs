@@ -119,8 +119,8 @@ pub trait Snapshot: Send + Sync {
     /// Checks that as many sources were saved as will resume. Changes nothing.
     fn check(&self, saved: &Saved) -> Result<(), BoxError>;
 
-    /// Resumes from saved data. Called before it is activated.
-    fn restore(&self, saved: &Saved) -> Result<(), BoxError>;
+    /// Resumes from saved data, at `now` of the flow's monotonic clock. Called before it is activated.
+    fn restore(&self, saved: &Saved, now: Duration) -> Result<(), BoxError>;
 
     /// Whether its sources want [`commit`](Self::commit) to be called.
     fn wants_commits(&self) -> bool;

@@ -9,6 +9,7 @@ use crate::error::BoxError;
 const STAGE: &str = "stage/";
 const SOURCE: &str = "/source";
 const TIME: &str = "/time";
+const WATERMARK: &str = "/watermark";
 
 /// A rank's shard of a checkpoint: for each element of the flow the bytes that it resumes from.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +45,16 @@ pub fn source_element(stage: &str, instance: usize) -> String {
 /// Names the event time of a source.
 pub fn time_element(stage: &str, instance: usize) -> String {
     format!("{STAGE}{stage}/{instance}{TIME}")
+}
+
+/// Names the watermark that an instance of a stage has come to.
+pub fn watermark_element(stage: &str, instance: usize) -> String {
+    format!("{STAGE}{stage}/{instance}{WATERMARK}")
+}
+
+/// Whether an element is the watermark of an instance.
+pub fn is_watermark(element: &str) -> bool {
+    element.starts_with(STAGE) && element.ends_with(WATERMARK)
 }
 
 /// Returns the stage of a source's element.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use millstream_base::Timestamp;
+
 use crate::error::Failure;
 use crate::ranks::outlets::Outlets;
 use crate::stage::attempt::Attempt;
@@ -29,6 +31,14 @@ pub trait End: Send + 'static {
     fn needs_watermarks(&self) -> bool {
         self.closes_by_time()
     }
+
+    /// Returns the watermark that it has come to, if a flow that resumes has to continue there.
+    fn watermark(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Continues at the watermark of a checkpoint. Called before anything is taken.
+    fn resume_at(&mut self, _watermark: Timestamp) {}
 
     /// Whether it gets each control event of its input behind the items before it and before those behind it. Otherwise a
     /// slice of items may be on both sides of an event, which comes behind the slice then.

@@ -110,8 +110,8 @@ pub struct TimersOf<'a, K, T> {
 }
 
 impl<K: Key, T: Key> TimersOf<'_, K, T> {
-    /// Returns the watermark: the event time that all timers have fired up to. At first, and after a resume until the next
-    /// watermark comes, it is `i64::MIN`; at the end of a bounded input `i64::MAX`.
+    /// Returns the watermark: the event time that all timers have fired up to. At first it is `i64::MIN`, and at the end of a
+    /// bounded input `i64::MAX`. A flow that resumes continues at the watermark of its checkpoint.
     pub fn watermark(&self) -> Timestamp {
         self.watermark
     }

@@ -77,7 +77,7 @@ struct Partition {
     has_ended: bool,
     /// The latest time of an item that the source's stage has processed.
     latest: Timestamp,
-    /// When the stage last processed an item, by the flow's monotonic clock; `None` if not in this run.
+    /// When the stage last processed an item, or resumed with one processed, by the flow's monotonic clock.
     seen_at: Option<Duration>,
 }
 
@@ -276,14 +276,14 @@ impl Partitions {
         )
     }
 
-    /// Notes that the stage has processed an item of this time.
-    pub(crate) fn see(&self, partition: PartitionId, latest: Timestamp, seen_at: Option<Duration>) {
+    /// Notes that the stage has processed an item of this time, at `seen_at` or in a run before that.
+    pub(crate) fn see(&self, partition: PartitionId, latest: Timestamp, seen_at: Duration) {
         let mut shared = self.change();
         let beginning = shared.beginning.unwrap_or(latest).min(latest);
         shared.beginning = Some(beginning);
         let partition = shared.partitions.entry(partition).or_default();
         partition.latest = partition.latest.max(latest);
-        partition.seen_at = partition.seen_at.max(seen_at);
+        partition.seen_at = partition.seen_at.max(Some(seen_at));
     }
 
     /// Returns the time of the slowest partition that the watermark waits for; if it waits for none, the time of the

@@ -137,7 +137,9 @@ impl StageTime {
         postcard::to_stdvec(&saved).unwrap_or_default()
     }
 
-    pub fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+    /// Continues from saved times at `now`. The silence of the partitions counts from here on: their producers may have been
+    /// away with the flow.
+    pub fn restore(&mut self, saved: &[u8], now: Duration) -> Result<(), BoxError> {
         let (floor, seen): (Timestamp, Vec<(u64, Timestamp)>) = postcard::from_bytes(saved)?;
         self.floor = floor;
         let seen = seen.into_iter();
@@ -146,7 +148,7 @@ impl StageTime {
             .collect();
         for (partition, latest) in &seen {
             if let Some(partitions) = &self.partitions {
-                partitions.see(*partition, *latest, None);
+                partitions.see(*partition, *latest, now);
             }
         }
         self.seen.replace(seen);
@@ -194,7 +196,7 @@ impl StageTime {
             && self.has_seen_partition.replace(false)
         {
             partitions.go_on(now, self.idle_after());
-            partitions.see(self.partition.get(), self.latest.get(), Some(now));
+            partitions.see(self.partition.get(), self.latest.get(), now);
         }
     }
 

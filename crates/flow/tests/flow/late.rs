@@ -10,13 +10,13 @@ use millstream_base::{Clock, Offset, Timestamp};
 use millstream_flow::sources::Generator;
 use millstream_flow::windows::{Count, WindowResult, Windows};
 use millstream_flow::{
-    BoxError, DeadLetter, DeadLetters, Emit, Flow, FlowSettings, LateTo, Origin, Output,
-    PartitionId, Partitions, Parts, Running, Source, SourcePartitions, SourceStatus, Watermarks,
-    Windowed,
+    BoxError, Checkpointing, DeadLetter, DeadLetters, Emit, Flow, FlowSettings, LateTo, Origin,
+    Output, PartitionId, Partitions, Parts, Resume, Running, Source, SourcePartitions,
+    SourceStatus, Watermarks, Windowed,
 };
 
 use crate::idle::HandClock;
-use crate::support::{Collect, Letters, settings, wait_until};
+use crate::support::{Collect, Letters, MemoryStore, settings, wait_until};
 
 /// Records of a partition, as offset and time.
 #[derive(Debug, Clone)]
@@ -57,6 +57,8 @@ struct LanesState {
     batches: VecDeque<Batch>,
     /// The first offset of each partition that was not given.
     next: [u64; 2],
+    /// The first offset of each partition that was not taken.
+    taken: [u64; 2],
     has_ended: bool,
     polls: u64,
     waker: Option<Waker>,
@@ -131,10 +133,27 @@ impl Source for Lanes {
             });
         };
         let next = batch.records.last().map_or(0, |(offset, _)| offset + 1);
+        state.taken[batch.partition as usize] = next;
         self.partitions
             .pass(PartitionId(batch.partition.into()), Offset(next));
         out.push(batch);
         Ok(SourceStatus::Ready)
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, BoxError> {
+        Ok(postcard::to_stdvec(&self.state.lock().unwrap().taken)?)
+    }
+
+    /// The partitions have nothing more.
+    fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
+        let taken: [u64; 2] = postcard::from_bytes(saved)?;
+        let mut state = self.state.lock().unwrap();
+        (state.next, state.taken) = (taken, taken);
+        for (partition, next) in taken.into_iter().enumerate() {
+            let (partition, next) = (PartitionId(partition as u64), Offset(next));
+            self.partitions.add(partition, next, next);
+        }
+        Ok(())
     }
 }
 
@@ -153,6 +172,10 @@ struct Scene {
 
 impl Scene {
     fn new(sources: usize) -> Scene {
+        Scene::with(sources, None)
+    }
+
+    fn with(sources: usize, checkpoints: Option<Checkpointing>) -> Scene {
         let (clock, letters) = (Arc::new(HandClock::default()), Arc::new(Letters::default()));
         let sources: Vec<_> = (0..sources).map(|_| Lanes::new()).collect();
         let (sink, results) = Collect::new();
@@ -161,6 +184,7 @@ impl Scene {
             FlowSettings {
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
                 dead_letters: Some(Arc::clone(&letters) as Arc<dyn DeadLetters>),
+                checkpoints,
                 ..settings(2, 64)
             },
         );
@@ -273,6 +297,37 @@ fn a_source_with_records_that_are_not_read_is_not_idle() {
 #[test]
 fn a_source_whose_end_is_unknown_is_not_idle() {
     a_partition_behind_its_end_is_not_idle(1, None);
+}
+
+#[test]
+fn a_flow_that_resumes_waits_for_a_partition_until_that_is_idle() {
+    let store = Arc::new(MemoryStore::default());
+    let start = |resume| {
+        let checkpoints = Checkpointing {
+            store: Arc::clone(&store) as _,
+            interval: Some(SECOND),
+            resume,
+        };
+        Scene::with(1, Some(checkpoints))
+    };
+    let mut scene = start(Resume::Never);
+    scene.give(0, 1, &[9_500]);
+    scene.give(0, 0, &[10_000]);
+    scene.running.stop();
+    scene.running.join().unwrap();
+    let given = scene.given;
+    let mut scene = start(Resume::Always);
+    scene.given = given;
+    scene.clock.advance(SECOND);
+    scene.give(0, 0, &[25_000]);
+    // Its last record came before the flow stopped.
+    scene.give(0, 1, &[9_600]);
+    for second in 26..=90 {
+        scene.clock.advance(SECOND);
+        scene.give(0, 0, &[second * 1_000]);
+    }
+    scene.wait_for_window(60_000);
+    assert_eq!(scene.end(), []);
 }
 
 #[test]

@@ -70,6 +70,15 @@ fn sorted<T: Ord + Clone>(results: &Results<T>) -> Vec<T> {
     all
 }
 
+/// The settings for checkpoints in memory. A flow that is stopped takes one.
+fn checkpointing(store: &Arc<MemoryStore>, resume: Resume) -> Checkpointing {
+    Checkpointing {
+        store: Arc::clone(store) as _,
+        interval: Some(Duration::from_millis(1)),
+        resume,
+    }
+}
+
 /// The number of entries of a state element on this rank.
 fn entries(running: &Running, element: &str) -> u64 {
     running.state(element).unwrap().keys(1_000_000).len() as u64

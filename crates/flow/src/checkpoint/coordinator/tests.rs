@@ -267,7 +267,7 @@ impl Rank {
         let shards = Shards::new(place, "simulated", rank, ranks, &clock, signal);
         let beginning = shards.resume_point(Resume::IfAny, None).unwrap();
         if let Some(beginning) = &beginning {
-            begin::restore(&graph, beginning).unwrap();
+            begin::restore(&graph, beginning, Duration::ZERO).unwrap();
         }
         begin::recover_sinks(&graph, &flow.settings, beginning.as_ref()).unwrap();
         let number = beginning.as_ref().map_or(0, |beginning| beginning.number);

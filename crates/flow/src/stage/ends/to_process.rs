@@ -66,7 +66,8 @@ pub struct ProcessTime {
     pub stopping: Arc<AtomicBool>,
     /// While it is on, timers of the wall clock do not fire: a snapshot is taken of stages that were found at rest.
     pub pause: Arc<Pause>,
-    watermark: Timestamp,
+    /// As its input has it, before the end.
+    reached: Timestamp,
     /// The timers that are set. `None` before the table is restored.
     due: Option<Due>,
     /// Whether the input has ended: timers of the wall clock do not fire any more.
@@ -85,9 +86,17 @@ impl ProcessTime {
             doorbell,
             stopping,
             pause,
-            watermark: Timestamp(i64::MIN),
+            reached: Timestamp(i64::MIN),
             due: None,
             is_over: false,
+        }
+    }
+
+    /// Returns the watermark; at the end of the input it is at the end of time.
+    fn watermark(&self) -> Timestamp {
+        match self.is_over {
+            true => Timestamp(i64::MAX),
+            false => self.reached,
         }
     }
 
@@ -95,7 +104,7 @@ impl ProcessTime {
     fn due_until(&self, domain: TimeDomain) -> Option<Timestamp> {
         let next = self.due.as_ref()?.next_time(domain)?;
         let now = match domain {
-            TimeDomain::Event => self.watermark,
+            TimeDomain::Event => self.watermark(),
             TimeDomain::Clock if self.is_over || self.is_paused() => return None,
             TimeDomain::Clock => self.clock.now(),
         };
@@ -202,7 +211,7 @@ where
 
     /// Fires some timers of a domain that are due. Returns how many have fired.
     fn fire_some(&mut self, domain: TimeDomain) -> usize {
-        let now = self.time.due_until(domain);
+        let (now, watermark) = (self.time.due_until(domain), self.time.watermark());
         let (Some(now), Some(due), None) = (now, &mut self.time.due, &self.missing) else {
             return 0;
         };
@@ -219,7 +228,7 @@ where
                 due: &mut *due,
                 key: &key,
                 clock: &*self.time.clock,
-                watermark: self.time.watermark,
+                watermark,
             };
             let called = self.label.change(|| {
                 self.state.change(state, &key, |content| {
@@ -279,6 +288,15 @@ where
         self.needs_watermarks
     }
 
+    /// A join has removed state by it, and a function may have, too.
+    fn watermark(&self) -> Option<Timestamp> {
+        Some(self.time.reached)
+    }
+
+    fn resume_at(&mut self, watermark: Timestamp) {
+        self.time.reached = watermark;
+    }
+
     fn takes_events_in_turn(&self) -> bool {
         true
     }
@@ -307,7 +325,7 @@ where
         self.release.sent += self.outbox.commit(stamp, None);
         // The end is emitted behind the last timers: see `finish`.
         if let Some(ControlEvent::Watermark(time) | ControlEvent::Idle(time)) = event {
-            self.time.watermark = self.time.watermark.max(time);
+            self.time.reached = self.time.reached.max(time);
             self.release.event = event;
         }
         // Also without an event: the items may have set timers that are due.
@@ -341,7 +359,6 @@ where
     /// The end of a bounded input fires all timers of event time; a flow that is stopped leaves them set.
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
         if end == InputEnd::Complete && !mem::replace(&mut self.time.is_over, true) {
-            self.time.watermark = Timestamp(i64::MAX);
             self.release.event = Some(ControlEvent::End);
         }
         Ok(self.send().then(|| self.take_sent()))
@@ -368,7 +385,7 @@ where
 
     fn begin(&mut self) -> ProcessSlice<'_, K, S, T, O, P, G> {
         let (state_tables, timer_table) = self.tables.lock_all();
-        let watermark = self.time.watermark;
+        let watermark = self.time.watermark();
         ProcessSlice {
             state: &self.state,
             due: self.time.due.get_or_insert_with(|| Due::of(&timer_table)),

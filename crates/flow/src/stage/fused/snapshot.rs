@@ -1,5 +1,8 @@
 //! A fused stage as a checkpoint sees it.
 
+use std::time::Duration;
+
+use millstream_base::Timestamp;
 use parking_lot::MutexGuard;
 
 use crate::error::{BoxError, Failure};
@@ -8,7 +11,7 @@ use crate::stage::contract::{Held, Rest, Snapshot};
 use crate::stage::fused::instance::{Instance, Slot};
 use crate::stage::fused::stage::FusedStage;
 use crate::stage::input::Input;
-use crate::stage::saved::{Saved, source_element, time_element};
+use crate::stage::saved::{Saved, source_element, time_element, watermark_element};
 use crate::stage::terminal::{End, Terminal};
 
 impl<I, C, T> Snapshot for FusedStage<I, C, T>
@@ -36,6 +39,11 @@ where
                 saved.put(source_element(&self.name, index), bytes);
                 saved.put(time_element(&self.name, index), instance.time.save());
             }
+            if let Some(watermark) = instance.terminal.watermark() {
+                // A plain number is always encoded.
+                let bytes = postcard::to_stdvec(&watermark).unwrap_or_default();
+                saved.put(watermark_element(&self.name, index), bytes);
+            }
         }
         Ok(())
     }
@@ -51,7 +59,10 @@ where
         }
     }
 
-    fn restore(&self, saved: &Saved) -> Result<(), BoxError> {
+    /// As many instances as before continue at their watermarks. More or fewer all continue at the greatest (F36).
+    fn restore(&self, saved: &Saved, now: Duration) -> Result<(), BoxError> {
+        let watermarks = self.saved_watermarks(saved)?;
+        let greatest = watermarks.iter().max();
         let is_source = self.is_source();
         let sources = match is_source {
             true => self.saved_sources(saved)?,
@@ -64,7 +75,12 @@ where
                 let source = saved.get(&source_element(&self.name, from))?;
                 instance.input.restore(source)?;
                 let time = saved.get(&time_element(&self.name, from))?;
-                instance.time.restore(time)?;
+                instance.time.restore(time, now)?;
+            }
+            let own = watermarks.get(index);
+            let own = own.filter(|_| watermarks.len() == self.instances.len());
+            if let Some(watermark) = own.or(greatest) {
+                instance.terminal.resume_at(*watermark);
             }
         }
         Ok(())
@@ -109,6 +125,13 @@ where
     C: Chain<I::Item>,
     T: Terminal<C::Out>,
 {
+    /// Returns the watermarks that the instances had come to: none for most stages, and in a checkpoint of an earlier build.
+    fn saved_watermarks(&self, saved: &Saved) -> Result<Vec<Timestamp>, BoxError> {
+        let bytes = (0..).map_while(|index| saved.get(&watermark_element(&self.name, index)).ok());
+        let watermarks = bytes.map(postcard::from_bytes);
+        Ok(watermarks.collect::<Result<_, postcard::Error>>()?)
+    }
+
     /// Returns how many sources were saved, if the present ones can resume from them.
     fn saved_sources(&self, saved: &Saved) -> Result<usize, BoxError> {
         let is_saved = |index: &usize| saved.get(&source_element(&self.name, *index)).is_ok();

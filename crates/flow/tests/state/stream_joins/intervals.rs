@@ -6,13 +6,14 @@ use std::sync::Arc;
 use fastrand::Rng;
 use millstream_base::Timestamp;
 use millstream_exchange::Ranks;
-use millstream_flow::{Flow, FlowError, FlowSettings, Running};
+use millstream_flow::{Flow, FlowError, FlowSettings, Resume, Running};
 
 use super::{
-    Results, SHAPES, count, disorder, entries, results, sorted, source, time, with_deaths,
+    Results, SHAPES, checkpointing, count, disorder, entries, results, sorted, source, time,
+    with_deaths,
 };
 use crate::changes::Kept;
-use crate::support::{Collect, Hand, Letters, on_ranks, settings, wait_until};
+use crate::support::{Collect, Hand, Letters, MemoryStore, on_ranks, settings, wait_until};
 
 /// Key, time, and a number of its own.
 type Item = (u64, i64, u64);
@@ -258,6 +259,32 @@ fn items_behind_the_watermark_are_counted_and_become_dead_letters() {
             assert!(letter.error.starts_with(begin), "{}", letter.error);
         }
     }
+}
+
+#[test]
+fn a_join_that_resumes_gives_no_pairs_of_items_behind_its_former_watermark() {
+    let store = Arc::new(MemoryStore::default());
+    let start = |resume| {
+        let settings = FlowSettings {
+            checkpoints: Some(checkpointing(&store, resume)),
+            ..settings(2, 64)
+        };
+        World::start(settings, -100..=100)
+    };
+    let world = start(Resume::Never);
+    world.meet(1_000);
+    // The watermarks of 1,000 have come when these meet.
+    world.meet(2_000);
+    world.running.stop();
+    world.running.join().unwrap();
+    let world = start(Resume::Always);
+    // In reach of the item at 2,000. The other source has emitted no watermark yet.
+    world.sides[0].give([1_950]);
+    let late = || count(&world.running, "pairs.late");
+    wait_until("it is late", || late() == 1);
+    world.meet(3_000);
+    world.end();
+    assert_eq!(world.pairs(), [(3_000, 3_000)]);
 }
 
 #[test]

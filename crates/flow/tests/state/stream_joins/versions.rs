@@ -6,13 +6,14 @@ use std::sync::Arc;
 use fastrand::Rng;
 use millstream_base::Timestamp;
 use millstream_exchange::Ranks;
-use millstream_flow::{Flow, FlowSettings, Running, Upsert};
+use millstream_flow::{Flow, FlowSettings, Resume, Running, Upsert};
 
 use super::{
-    Results, SHAPES, count, disorder, entries, results, sorted, source, time, with_deaths,
+    Results, SHAPES, checkpointing, count, disorder, entries, results, sorted, source, time,
+    with_deaths,
 };
 use crate::changes::Kept;
-use crate::support::{Collect, Hand, Letters, on_ranks, settings, wait_until};
+use crate::support::{Collect, Hand, Letters, MemoryStore, on_ranks, settings, wait_until};
 
 /// Key, time, and a number of its own.
 type Item = (u64, i64, u64);
@@ -196,9 +197,13 @@ struct World {
 
 impl World {
     fn start(letters: &Arc<Letters>) -> World {
+        World::with(letters, settings(2, 64))
+    }
+
+    fn with(letters: &Arc<Letters>, settings: FlowSettings) -> World {
         let settings = FlowSettings {
             dead_letters: Some(Arc::clone(letters) as _),
-            ..settings(2, 64)
+            ..settings
         };
         let flow = Flow::with_settings("joined", settings);
         let [items, versions] = [(); 2].map(|()| Hand::default());
@@ -314,4 +319,42 @@ fn late_items_become_dead_letters_and_late_versions_are_valid_from_the_watermark
     let mut items: Vec<_> = letters.iter().map(|letter| letter.item.as_str()).collect();
     items.sort_unstable();
     assert_eq!(items, ["First(900)", "Second(Put(950))"]);
+}
+
+#[test]
+fn a_join_that_resumes_finds_late_items_by_its_former_watermark() {
+    for workers in [2, 3] {
+        let (letters, store) = (Arc::default(), Arc::new(MemoryStore::default()));
+        let start = |workers, resume| {
+            let checkpoints = Some(checkpointing(&store, resume));
+            let settings = FlowSettings {
+                checkpoints,
+                ..settings(workers, 64)
+            };
+            World::with(&letters, settings)
+        };
+        let world = start(2, Resume::Never);
+        world.versions.give([100, 1_000]);
+        world.items.give([500, 1_000]);
+        world.wait_until_joined(&[(500, 100)]);
+        // The version at 100 is gone.
+        world.wait_for_versions(1);
+        world.running.stop();
+        world.running.join().unwrap();
+        let world = start(workers, Resume::Always);
+        // The source of versions has emitted no watermark yet.
+        world.items.give([900]);
+        let late = || count(&world.running, "valid.late");
+        wait_until("it is late", || late() == 1);
+        world.versions.give([2_000]);
+        world.items.give([2_000]);
+        world.wait_until_joined(&[(1_000, 1_000)]);
+        world.items.end();
+        world.versions.end();
+        world.running.join().unwrap();
+        assert_eq!(world.joined(), [(1_000, 1_000), (2_000, 2_000)]);
+        let letters = letters.0.lock().unwrap();
+        let items: Vec<_> = letters.iter().map(|letter| letter.item.as_str()).collect();
+        assert_eq!(items, ["First(900)"], "{workers} workers");
+    }
 }
