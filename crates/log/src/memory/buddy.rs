@@ -175,13 +175,16 @@ impl Buddy {
         self.free[idle.order].remove(&(idle.released, idle.at))
     }
 
-    /// Puts a block back that was taken out. With `is_given_back` its idle parts take no memory any more.
+    /// Puts a block back that was taken out. With `is_given_back` its idle parts take no memory any more. Some of them may take
+    /// none already: another thread found the block idle too, and a part that is not idle keeps the block's key.
     pub fn put_back(&mut self, idle: IdleBlock, is_given_back: bool) {
         if is_given_back {
             for range in &idle.ranges {
-                self.resident_bytes -= range.len();
                 let first = (range.start - self.base) / BLOCK_BYTES_MIN;
-                self.released[first..first + range.len() / BLOCK_BYTES_MIN].fill(CLEAN);
+                let given = &mut self.released[first..first + range.len() / BLOCK_BYTES_MIN];
+                let resident = given.iter().filter(|released| **released != CLEAN).count();
+                self.resident_bytes -= resident * BLOCK_BYTES_MIN;
+                given.fill(CLEAN);
             }
         }
         self.merge(idle.at, idle.order);
@@ -286,7 +289,8 @@ mod tests {
                         buddy.release(start, order);
                     }
                     Step::Release(_) => {}
-                    Step::BeginTurn => idle = buddy.begin_turn(),
+                    // Several threads may have found a block idle.
+                    Step::BeginTurn => idle.extend(buddy.begin_turn()),
                     Step::Take => {
                         if let Some(block) = idle.pop()
                             && buddy.take(&block)
@@ -351,6 +355,23 @@ mod tests {
         assert!(!buddy.take(&idle));
         buddy.release(part, 0);
         assert!(!buddy.take(&idle));
+    }
+
+    #[test]
+    fn a_part_that_two_threads_find_idle_counts_once() {
+        let mut buddy = Buddy::new(0, 64 << 20, 4);
+        let [first, second] = [(); 2].map(|()| buddy.allocate(0).unwrap());
+        buddy.release(first, 0);
+        buddy.begin_turn();
+        buddy.release(second, 0);
+        // The first thread finds one part of the block idle, and the second thread both.
+        let found = [(); 2].map(|()| buddy.begin_turn().pop().unwrap());
+        for (idle, resident) in found.into_iter().zip([BLOCK_BYTES_MIN, 0]) {
+            assert!(buddy.take(&idle));
+            buddy.put_back(idle, true);
+            assert_eq!(buddy.resident_bytes, resident);
+            check_resident(&buddy);
+        }
     }
 
     #[test]
