@@ -5,10 +5,13 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::io::ReadWriteFlags;
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::direct::DirectHandle;
 pub use crate::direct::PAGE_BYTES;
@@ -192,13 +195,9 @@ impl Disk for SystemDisk {
             .open(path)?;
         if access == Access::ReadHereAndThere {
             // Only a hint: without it reads take longer.
-            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+            let _ = fadvise(&file, 0, None, Advice::Random);
         }
-        Ok(Box::new(SystemFile {
-            file,
-            direct_reads: DirectHandle::default(),
-            direct_writes: DirectHandle::default(),
-        }))
+        Ok(Box::new(SystemFile::new(file)))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -248,6 +247,47 @@ struct SystemFile {
     file: File,
     direct_reads: DirectHandle,
     direct_writes: DirectHandle,
+    /// Whether the system has not refused a read with [`DONT_CACHE`] yet.
+    has_dont_cache: AtomicBool,
+}
+
+impl SystemFile {
+    fn new(file: File) -> SystemFile {
+        SystemFile {
+            file,
+            direct_reads: DirectHandle::default(),
+            direct_writes: DirectHandle::default(),
+            has_dont_cache: AtomicBool::new(true),
+        }
+    }
+
+    fn read_with(
+        &self,
+        flags: ReadWriteFlags,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, Errno> {
+        rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(buffer)], offset, flags)
+    }
+
+    /// Notes that the system refuses [`DONT_CACHE`]. It reads nothing ahead from then on, since no read would drop these bytes.
+    fn give_up_dont_cache(&self) {
+        self.has_dont_cache.store(false, Ordering::Relaxed);
+        let _ = fadvise(&self.file, 0, None, Advice::Random);
+    }
+
+    /// Reads as with [`DONT_CACHE`]. The cache keeps the bytes that it has: other readers may need them, and dropping bytes that
+    /// are not written back would have the disk write them.
+    fn read_and_drop(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Ok(count @ 1..) = self.read_with(ReadWriteFlags::NOWAIT, buffer, offset) {
+            return Ok(count);
+        }
+        let count = self.file.read_at(buffer, offset)?;
+        if let Some(read) = NonZeroU64::new(count as u64) {
+            let _ = fadvise(&self.file, offset, Some(read), Advice::DontNeed);
+        }
+        Ok(count)
+    }
 }
 
 impl DiskFile for SystemFile {
@@ -263,12 +303,15 @@ impl DiskFile for SystemFile {
     }
 
     fn read_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let parts = &mut [IoSliceMut::new(buffer)];
-        match rustix::io::preadv2(&self.file, parts, offset, DONT_CACHE) {
-            // Before Linux 6.14, and on some file systems.
-            Err(rustix::io::Errno::OPNOTSUPP) => self.read_at(buffer, offset),
-            read => Ok(read?),
+        if self.has_dont_cache.load(Ordering::Relaxed) {
+            match self.read_with(DONT_CACHE, buffer, offset) {
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => return Err(Errno::INTR.into()),
+                // Before Linux 6.14, on some file systems, and where a filter refuses the system call. Other errors come again.
+                Err(_) => self.give_up_dont_cache(),
+            }
         }
+        self.read_and_drop(buffer, offset)
     }
 
     fn write_all_at(&self, parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
@@ -282,7 +325,7 @@ impl DiskFile for SystemFile {
                     offset += count as u64;
                     IoSlice::advance_slices(&mut rest, count);
                 }
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -312,7 +355,7 @@ impl DiskFile for SystemFile {
         use rustix::fs::{FallocateFlags, fallocate};
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, len) {
             // Some file systems cannot reserve blocks; later writes then allocate them.
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -343,6 +386,50 @@ mod tests {
         let mut read = vec![0; 20_000];
         assert_eq!(file.read_full_at(&mut read, 5).unwrap(), 12_000);
         assert_eq!(read[..12_000], numbers.concat());
+    }
+
+    /// Before Linux 6.14, reading a large backlog pushed all other files out of the cache.
+    #[test]
+    fn a_read_that_the_system_cannot_leave_out_of_the_cache_drops_its_bytes() {
+        const PAGES: usize = 64;
+        // `/tmp` may be in memory.
+        let file = SystemFile::new(tempfile::tempfile_in(".").unwrap());
+        file.give_up_dont_cache();
+        let content: Vec<u8> = (0..PAGES * PAGE_BYTES).map(|n| (n % 251) as u8).collect();
+        let disk_file: &dyn DiskFile = &file;
+        disk_file.write_at(&content, 0).unwrap();
+        disk_file.sync().unwrap();
+        let read = |pages: usize| {
+            let mut read = vec![0; pages * PAGE_BYTES];
+            let count = disk_file.read_full_once_at(&mut read, 0).unwrap();
+            assert!(read[..count] == content[..pages * PAGE_BYTES]);
+        };
+        // This has the system read the page, if it is not there.
+        let is_cached = |page: usize| {
+            let at = (page * PAGE_BYTES) as u64;
+            let read = file.read_with(ReadWriteFlags::NOWAIT, &mut [0; PAGE_BYTES], at);
+            read.is_ok_and(|count| count > 0)
+        };
+        let cached = |pages: usize| (0..pages).filter(|page| is_cached(*page)).count();
+        if cached(PAGES) < PAGES {
+            // This file system does not tell.
+            return;
+        }
+        read(PAGES);
+        assert_eq!(cached(PAGES), PAGES, "these were in the cache before");
+        // A disk may be so fast that a read finds its first bytes in the cache, so there are several rounds.
+        let mut left = 0;
+        let is_dropped = (0..10).any(|_| {
+            fadvise(&file.file, 0, None, Advice::DontNeed).unwrap();
+            if is_cached(PAGES - 1) {
+                // This file system has no cache, but is one.
+                return true;
+            }
+            read(PAGES / 2);
+            left = cached(PAGES - 1);
+            left <= 2
+        });
+        assert!(is_dropped, "{left} pages stay in the cache");
     }
 
     #[test]
