@@ -45,6 +45,8 @@ pub struct Watched {
     pub together: usize,
     /// Reads of windows that begin here or behind wait.
     pub closed_from: Option<u64>,
+    /// Reads of windows by the threads that read ahead wait.
+    pub are_threads_held: bool,
 }
 
 impl Watch {
@@ -59,10 +61,12 @@ impl Watch {
         state.in_flight += 1;
         state.in_flight_peak = state.in_flight_peak.max(state.in_flight);
         self.changed.notify_all();
+        let is_ahead = std::thread::current().name() == Some("millstream-ahead");
         loop {
             let is_alone = offset >= 4 << 20 && state.in_flight_peak < state.together;
             let is_closed = state.closed_from.is_some_and(|from| offset >= from);
-            if !is_alone && !is_closed {
+            let is_held = is_ahead && state.are_threads_held;
+            if !is_alone && !is_closed && !is_held {
                 return;
             }
             let waited = self.changed.wait_for(&mut state, TIMEOUT);

@@ -1,7 +1,9 @@
 //! How many reads the windows take, of how many bytes, and in how much memory.
 
+use std::time::{Duration, Instant};
+
 use millstream_base::Offset;
-use millstream_log::{AtLeast, Durability, LogError, ReadStart};
+use millstream_log::{AtLeast, Durability, LogError, PartitionReader, ReadStart};
 
 use crate::watched_disk::ReadKind;
 use crate::{CATCH_UP_BYTES, Old, TIMEOUT, chunk, numbers, old, old_lane, old_of, read_all};
@@ -53,6 +55,38 @@ fn each_of_several_partitions_is_read_ahead() {
     // Each partition's first reads are the reader's own.
     let most = 8 * 3 + reads / 10;
     assert!(own < most, "{own} of {reads} reads waited for the disk");
+}
+
+/// The threads have a low priority, and readers waited for all of their queue up to the window that they came to.
+#[test]
+fn a_reader_loads_a_window_itself_that_no_thread_has_begun() {
+    let old = old(1_500, 5, 64 << 20, tempfile::tempdir().unwrap());
+    old.watch.set(|watched| watched.are_threads_held = true);
+    let cursors = old.stream.reader(ReadStart::Earliest).cursors();
+    let readers = cursors.into_iter().zip(0..).map(|(cursor, number)| {
+        let lane = old.stream.partition(number).unwrap();
+        lane.reader(cursor)
+    });
+    let mut readers: Vec<PartitionReader> = readers.collect();
+    // Then two windows are read ahead of each, and those of the first four have all threads.
+    for reader in &mut readers {
+        for _ in 0..3 {
+            assert!(reader.read(1 << 20).unwrap().is_some());
+        }
+    }
+    old.watch.wait_until(|watched| watched.in_flight == 8);
+    let mut last = readers.pop().unwrap();
+    std::thread::scope(|scope| {
+        let read = scope.spawn(move || last.read(1 << 20).unwrap().unwrap());
+        let until = Instant::now() + Duration::from_secs(10);
+        while !read.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let is_finished = read.is_finished();
+        old.watch.set(|watched| watched.are_threads_held = false);
+        assert!(is_finished, "the reader waits for a thread");
+        assert!(!numbers(&read.join().unwrap().bytes).is_empty());
+    });
 }
 
 #[test]

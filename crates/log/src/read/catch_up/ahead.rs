@@ -38,6 +38,12 @@ pub struct Load {
     pub writer: BufferWriter,
 }
 
+impl Load {
+    pub fn window(&self) -> WindowKey {
+        key(&self.group, self.range.start)
+    }
+}
+
 impl CatchUp {
     /// Has the windows of a plan loaded.
     pub(super) fn read_ahead(&self, lane: &LaneState, plan: Plan) {

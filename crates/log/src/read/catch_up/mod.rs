@@ -3,8 +3,8 @@
 //! A read that begins where an earlier read ended is sequential, and goes through *windows*: up to
 //! 1 MiB of whole chunks each, read past the system's cache into the catch-up memory; those of
 //! [`Written`](crate::Durability::Written) streams are read through it, since it has the bytes that were written last.
-//! Threads read the next windows while the reader works on this one. The number of windows ahead, and their size, grow
-//! with each window that the reader comes to.
+//! Threads of low priority read the next windows while the reader works on this one. A reader that comes to a window before
+//! them reads it itself. The number of windows ahead, and their size, grow with each window that the reader comes to.
 //! A window stays in memory until another one needs the room, or there is no read for some seconds, so readers close behind one
 //! another read the disk once. Any other read takes from the file only the bytes that it needs, through the system's
 //! cache, which keeps bytes that are looked up again and again.
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use millstream_base::disk::Access;
 use millstream_base::{Clock, Position};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::Result;
 use crate::files::DataDir;
@@ -66,6 +66,8 @@ pub struct CatchUpShared {
 pub struct CatchUpState {
     windows: Windows,
     runs: Runs,
+    /// The windows that wait for a thread. A reader takes out the one that it comes to, so readers wait only for loads that have
+    /// begun.
     queue: VecDeque<Load>,
     threads: usize,
     idle_threads: usize,
@@ -168,7 +170,7 @@ impl CatchUp {
         Ok(slice)
     }
 
-    /// Allocates a block of `bytes` for a reader; windows that no reader holds make room for it. `None`
+    /// Allocates a block of `bytes` for a reader; windows that no reader holds, and queued ones, make room for it. `None`
     /// when readers hold all memory.
     pub fn allocate(&self, bytes: usize) -> Option<BufferWriter> {
         let shared = &self.shared;
@@ -178,6 +180,11 @@ impl CatchUp {
                 return Some(writer);
             }
             if state.windows.forget_one(MayGo::All, 0) {
+                continue;
+            }
+            // Its thread may not run for long, so no reader waits for it.
+            if let Some(load) = state.queue.pop_back() {
+                state.windows.remove_unloaded(&load.window());
                 continue;
             }
             if !state.windows.are_loading() {
@@ -216,8 +223,7 @@ impl CatchUp {
         let mut state = shared.state.lock();
         state.is_closed = true;
         for load in std::mem::take(&mut state.queue) {
-            let window = key(&load.group, load.range.start);
-            state.windows.remove_unloaded(&window);
+            state.windows.remove_unloaded(&load.window());
         }
         shared.work.notify_all();
         shared.changed.notify_all();
@@ -226,7 +232,7 @@ impl CatchUp {
         }
     }
 
-    /// Looks for a window; waits for one that is being loaded.
+    /// Looks for a window; loads a queued one, and waits for one that is being loaded.
     fn find(&self, group: &Arc<Group>, from: Position, purpose: Purpose) -> Found {
         let shared = &self.shared;
         let now = self.clock.monotonic();
@@ -234,7 +240,12 @@ impl CatchUp {
         let mut state = shared.state.lock();
         state.read_at = now;
         loop {
-            let CatchUpState { windows, runs, .. } = &mut *state;
+            let CatchUpState {
+                windows,
+                runs,
+                queue,
+                ..
+            } = &mut *state;
             let Some(window) = windows.at(group, from) else {
                 break;
             };
@@ -245,7 +256,12 @@ impl CatchUp {
                 };
                 return Found::InWindow(slice, plan);
             }
-            shared.changed.wait(&mut state);
+            let window = key(group, window.start);
+            let queued = queue.iter().position(|load| load.window() == window);
+            match queued.and_then(|at| queue.remove(at)) {
+                Some(load) => MutexGuard::unlocked(&mut state, || shared.load(load)),
+                None => shared.changed.wait(&mut state),
+            }
         }
         match state.runs.window_at(group, from, memory, now) {
             Some(window_bytes) if purpose == Purpose::ReadOn => Found::BehindRead(window_bytes),
