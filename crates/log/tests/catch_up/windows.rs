@@ -166,6 +166,32 @@ fn small_reads_of_many_partitions_share_the_memory() {
     assert!(read < old.bytes * 3 / 2, "{read} of {}", old.bytes);
 }
 
+/// Readers of little at a time seldom plan to read ahead, and only that ended a shortage.
+#[test]
+fn small_reads_share_a_window_after_a_shortage() {
+    let old = old(600, 1, 4 << 20, tempfile::tempdir().unwrap());
+    let mut reader = old.stream.reader(ReadStart::Earliest);
+    let mut held = Vec::new();
+    let error = loop {
+        match reader.read(1 << 20) {
+            Ok(read) => held.push(read.unwrap()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LogError::ReadBudget), "{error}");
+    old.watch.wait_until(|watched| watched.in_flight == 0);
+    drop(held);
+    let mut reader = old.stream.reader(ReadStart::Earliest);
+    // The second read loads a window.
+    for _ in 0..2 {
+        assert!(reader.read(50_000).unwrap().is_some());
+    }
+    old.watch.set(|watched| watched.requests.clear());
+    assert!(reader.read(50_000).unwrap().is_some());
+    let requests = old.watch.requests();
+    assert!(requests.is_empty(), "{requests:?}");
+}
+
 /// The file system in memory that most machines have: it has no disk to go to.
 #[test]
 fn catch_up_reads_work_on_a_memory_file_system() {

@@ -103,13 +103,10 @@ impl CatchUp {
 impl CatchUpShared {
     /// A block for a window that no reader has come to yet; `None` when these windows have their share.
     fn allocate_ahead(&self, state: &mut CatchUpState, bytes: usize) -> Option<BufferWriter> {
-        let size = self.pool.size_bytes(Arena::Windows);
-        if state.is_short && self.pool.used_bytes(Arena::Windows) <= size / 2 {
-            state.is_short = false;
-        }
         if state.is_short || state.is_closed {
             return None;
         }
+        let size = self.pool.size_bytes(Arena::Windows);
         let turn = state.runs.turns();
         loop {
             let is_over_share = state.windows.unread_bytes() + bytes > size / AHEAD_SHARE;

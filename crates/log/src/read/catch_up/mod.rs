@@ -71,7 +71,7 @@ pub struct CatchUpState {
     queue: VecDeque<Load>,
     threads: usize,
     idle_threads: usize,
-    /// Whether a reader found no memory. Until half of it is free, the list holds no windows, so that memory
+    /// Whether a reader found no memory. Until a read finds half of it free, the list holds no windows, so that memory
     /// comes free, with a notification, when readers release it.
     is_short: bool,
     is_closed: bool,
@@ -239,6 +239,9 @@ impl CatchUp {
         let memory = shared.pool.size_bytes(Arena::Windows);
         let mut state = shared.state.lock();
         state.read_at = now;
+        if shared.pool.used_bytes(Arena::Windows) <= memory / 2 {
+            state.is_short = false;
+        }
         loop {
             let CatchUpState {
                 windows,
