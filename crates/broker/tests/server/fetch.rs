@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use millstream_log::WINDOW_BYTES;
+use millstream_base::Offset;
+use millstream_log::{Arena, BLOCK_BYTES_MIN, BufferWriter, WINDOW_BYTES};
 use millstream_pool::{Objective, Pool};
 use millstream_wire::messages::FetchRequest;
 use millstream_wire::{ApiKey, FetchResponse, Response, ResponseError};
@@ -220,6 +221,38 @@ fn a_partition_named_twice_in_a_fetch_is_answered_once() {
     client.produce("t", 0, &["b"]);
     let response = fetch(&mut client, fetch_request(&[("t", 0, 0), ("t", 0, 1)]));
     assert_eq!(all_values(&response), ["b"]);
+}
+
+/// A fetch that found no memory waited for new records, and there were none.
+#[test]
+fn a_fetch_of_old_data_goes_on_soon_after_memory_for_it_is_free() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 2);
+    client.produce("t", 0, &["old"]);
+    node.log().evict();
+    client.produce("t", 1, &["new"]);
+    let lane = node.log().stream("t").unwrap().partition(0).unwrap();
+    assert!(!lane.is_in_memory(Offset(0)));
+    let pool = node.log().pool();
+    let held = || pool.allocate(Arena::Windows, BLOCK_BYTES_MIN);
+    let held: Vec<BufferWriter> = std::iter::from_fn(held).collect();
+    // Records that were read are sent, however few they are.
+    let started_at = Instant::now();
+    let request = fetch_request(&[("t", 0, 0), ("t", 1, 0)]).with_min_bytes(i32::MAX);
+    assert_eq!(all_values(&fetch(&mut client, request)), ["new"]);
+    client.send(11, fetch_request(&[("t", 0, 0)]));
+    thread::sleep(A_WHILE);
+    drop(held);
+    let Response::Fetch(response) = client.receive(ApiKey::Fetch, 11).1 else {
+        panic!("it is an answer to that");
+    };
+    assert_eq!(all_values(&response), ["old"]);
+    let waited = started_at.elapsed();
+    assert!(
+        waited >= A_WHILE && waited < Duration::from_secs(20),
+        "{waited:?}"
+    );
 }
 
 #[test]

@@ -108,6 +108,10 @@ const PARTITION_BYTES: usize = 512;
 /// The memory of a piece of records, which lies elsewhere, and of an aborted transaction.
 const PIECE_BYTES: usize = 128;
 
+/// The pause before the next read, when all memory for reads of files is in use. Freed blocks wake no fetch: the broker frees
+/// some at each eviction, and for each read that fails after a part of its work.
+const MEMORY_PAUSE: Duration = Duration::from_millis(20);
+
 /// The limits of an answer, and its deadline.
 struct Bounds {
     /// Whether the client reads committed records only.
@@ -158,10 +162,14 @@ async fn answer(
             }
             return (session.response(&begun, round), room);
         }
+        let until = match round.is_short {
+            true => bounds.until.min(Instant::now() + MEMORY_PAUSE),
+            false => bounds.until,
+        };
         // A waiting fetch must not hold the memory of the records it has read.
         drop((round, room));
         tokio::select! {
-            woken_at = session.wait(bounds.until, broker.objectives.has_fetch()) => {
+            woken_at = session.wait(until, broker.objectives.has_fetch()) => {
                 measured = woken_at.and_then(|at| broker.objectives.begin_fetch(at));
             }
             _ = bounds.ending.wait_for(|ends| *ends) => bounds.until = Instant::now(),
@@ -181,6 +189,8 @@ struct Round {
     has_errors: bool,
     /// Whether there is more than fits.
     is_full: bool,
+    /// Whether a partition has more, and no memory was free to read it.
+    is_short: bool,
 }
 
 impl Round {
@@ -213,6 +223,7 @@ fn read(
         bytes: 0,
         has_errors: false,
         is_full: false,
+        is_short: false,
     };
     let first = session.first;
     let mut old_bytes_left = old_bytes_max;
@@ -233,6 +244,7 @@ fn read(
             fetched,
             span,
             has_more,
+            is_short,
         } = read_partition(partition, is_committed, room, at_least);
         let bytes: usize = fetched.records.iter().map(|piece| piece.len()).sum();
         let has_error = fetched.error_code != 0;
@@ -242,12 +254,15 @@ fn read(
         }
         round.has_errors |= has_error;
         round.is_full |= bytes > 0 && has_more;
+        round.is_short |= is_short;
         round.reported[index] =
             bytes > 0 || has_error || partition.reported != Some(Reported::of(&fetched));
         partition.seen = u64::try_from(fetched.high_watermark).map_or(Offset(0), Offset);
         round.fetched[index] = fetched;
         round.spans[index] = span;
     }
+    // The memory of these records may be the memory that is missing.
+    round.is_full |= round.is_short && round.bytes > 0;
     round
 }
 
@@ -259,6 +274,8 @@ struct PartitionRead {
     span: Option<ReadSpan>,
     /// Whether there is more to read.
     has_more: bool,
+    /// Whether no memory was free to read it.
+    is_short: bool,
 }
 
 /// Reads one partition.
@@ -311,8 +328,7 @@ fn read_partition(
             result.has_more = read.next < end;
             result.fetched.records = read.into_bytes().collect();
         }
-        // All memory for reading from disk is in use; some will be free later.
-        Err(LogError::ReadBudget) => {}
+        Err(LogError::ReadBudget) => result.is_short = true,
         Err(error) => result.fetched.error_code = response_error(&error).code(),
     }
     result
@@ -342,8 +358,8 @@ impl Session {
         bytes
     }
 
-    /// Waits until a partition has more than at the last look, or until the deadline. Returns the time at which there was
-    /// more, if it is wanted.
+    /// Waits until a partition has more than at the last look, or until `until`. Returns the time at which there was more, if it
+    /// is wanted.
     async fn wait(&mut self, until: Instant, wants_time: bool) -> Option<Instant> {
         let watch = self.watch.get_or_insert_with(Watch::default);
         for (key, partition) in self.partitions.iter_mut().enumerate() {
@@ -355,7 +371,6 @@ impl Session {
                 watched.get_or_insert_with(|| watch.add_high_watermark(lane, key as u64));
             watched.arm(partition.seen);
         }
-        // At the deadline the next look is the last.
         match wants_time {
             true => {
                 let ready = timeout_at(until, woken(watch.ready())).await;
