@@ -17,7 +17,7 @@ pub enum Answer {
     AddPartitions(Result<(), TransactionError>),
     /// Whether the group takes part.
     AddOffsets(Result<(), TransactionError>),
-    /// Whether something may be appended, for each partition of the request.
+    /// Whether something may be appended, for each partition, in the order of the request.
     VerifyPartitions(Vec<(TopicPartition, Result<(), TransactionError>)>),
     /// Whether offsets may be committed.
     VerifyOffsets(Result<(), TransactionError>),

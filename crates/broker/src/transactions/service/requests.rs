@@ -107,15 +107,16 @@ fn partitions(topics: &[AddPartitionsToTxnTopic]) -> Vec<TopicPartition> {
     partitions.collect()
 }
 
+/// Returns the results of all partitions, in the order of the request: calls `next_code` once for each of them.
 fn results(
     topics: &[AddPartitionsToTxnTopic],
-    error_of: impl Fn(&str, i32) -> i16,
+    mut next_code: impl FnMut() -> i16,
 ) -> Vec<AddPartitionsToTxnTopicResult> {
     let topics = topics.iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|partition| {
             AddPartitionsToTxnPartitionResult::default()
                 .with_partition_index(*partition)
-                .with_partition_error_code(error_of(&topic.name, *partition))
+                .with_partition_error_code(next_code())
         });
         AddPartitionsToTxnTopicResult::default()
             .with_name(topic.name.clone())
@@ -143,7 +144,7 @@ pub async fn add(
         };
         let error = add_one(transactions, asked).await?;
         return Ok(AddPartitionsToTxnResponse::default()
-            .with_results_by_topic_v3_and_below(results(topics, |_, _| error)));
+            .with_results_by_topic_v3_and_below(results(topics, || error)));
     }
     let mut all = Vec::with_capacity(request.transactions.len());
     for transaction in &request.transactions {
@@ -157,7 +158,7 @@ pub async fn add(
             true => verify(transactions, asked, &transaction.topics).await?,
             false => {
                 let error = add_one(transactions, asked).await?;
-                results(&transaction.topics, |_, _| error)
+                results(&transaction.topics, || error)
             }
         };
         all.push(
@@ -202,13 +203,11 @@ async fn verify(
     else {
         return Err(MISMATCH);
     };
-    let error_of = |topic: &str, partition: i32| {
-        let found = verified.iter().find(|(place, _)| {
-            place.topic.as_str() == topic && place.partition == Partition(partition)
-        });
-        found.map_or(0, |(_, result)| result.err().map_or(0, code))
-    };
-    Ok(results(topics, error_of))
+    // The answer has the partitions in the order of the request.
+    let mut codes = verified
+        .into_iter()
+        .map(|(_, result)| result.err().map_or(0, code));
+    Ok(results(topics, || codes.next().unwrap_or(MISMATCH.code())))
 }
 
 /// Adds the offsets of a group to a transaction.

@@ -6,6 +6,11 @@ use std::time::Duration;
 use millstream_base::{ByteSize, ProducerEpoch, ProducerId, Sequence, SystemRandom};
 use millstream_log::{LogConfig, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
+use millstream_wire::messages::add_partitions_to_txn_request::{
+    AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
+};
+use millstream_wire::messages::{self, AddPartitionsToTxnRequest};
+use millstream_wire::{ResponseError, StrBytes};
 
 use super::*;
 use crate::groups::Partition;
@@ -204,4 +209,62 @@ async fn a_fenced_producer_needs_no_marker_in_a_partition_without_its_transactio
     World::abort(Arc::clone(&world.service), world.producer).await;
     world.wait_until_ended().await;
     assert_eq!(world.lane.next_offset(), Offset(1));
+}
+
+/// Returns the request of a broker that verifies partitions of topic "t".
+fn verification(
+    id: &'static str,
+    producer: Producer,
+    topics: &[&[i32]],
+) -> AddPartitionsToTxnRequest {
+    let topics = topics.iter().map(|partitions| {
+        AddPartitionsToTxnTopic::default()
+            .with_name(messages::TopicName(StrBytes::from_static_str("t")))
+            .with_partitions(partitions.to_vec())
+    });
+    let transaction = AddPartitionsToTxnTransaction::default()
+        .with_transactional_id(messages::TransactionalId(StrBytes::from_static_str(id)))
+        .with_producer_id(producer.id.0.into())
+        .with_producer_epoch(producer.epoch.0)
+        .with_verify_only(true)
+        .with_topics(topics.collect());
+    AddPartitionsToTxnRequest::default().with_transactions(vec![transaction])
+}
+
+/// Verifies partitions; returns each with its error, in the order of the answer.
+async fn verified(world: &World, request: &AddPartitionsToTxnRequest) -> Vec<(i32, i16)> {
+    let answer = add(&world.service, 5, request).await.unwrap();
+    let topics = answer.results_by_transaction[0].topic_results.iter();
+    let partitions = topics.flat_map(|topic| &topic.results_by_partition);
+    let results = partitions.map(|result| (result.partition_index, result.partition_error_code));
+    results.collect()
+}
+
+#[tokio::test]
+async fn each_verified_partition_has_its_own_error() {
+    let world = World::new().await;
+    let request = verification("tx", world.producer, &[&[2, 0], &[1], &[0, -1]]);
+    let missing = ResponseError::TransactionAbortable.code();
+    let expected = [(2, missing), (0, 0), (1, missing), (0, 0), (-1, missing)];
+    assert_eq!(verified(&world, &request).await, expected);
+}
+
+#[tokio::test]
+async fn the_time_of_a_verification_grows_with_its_partitions_and_not_faster() {
+    const PARTITIONS: i32 = 300_000;
+    let world = World::new().await;
+    let partitions: Vec<i32> = (0..PARTITIONS).rev().collect();
+    for (id, error) in [
+        ("tx", ResponseError::TransactionAbortable),
+        ("unknown", ResponseError::InvalidProducerIdMapping),
+    ] {
+        let request = verification(id, world.producer, &[&partitions]);
+        let began = Instant::now();
+        let results = verified(&world, &request).await;
+        let taken = began.elapsed();
+        // Comparing each partition with each takes minutes.
+        assert!(taken < Duration::from_secs(10), "{taken:?}");
+        assert_eq!(results.len(), partitions.len());
+        assert_eq!(results[0], (PARTITIONS - 1, error.code()));
+    }
 }
