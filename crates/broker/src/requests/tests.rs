@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, BytesMut};
 use millstream_base::{ByteSize, SystemRandom};
@@ -12,8 +12,11 @@ use millstream_wire::messages::create_acls_response::AclCreationResult;
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
 use millstream_wire::messages::offset_commit_request::OffsetCommitRequestTopic;
 use millstream_wire::messages::offset_commit_response::OffsetCommitResponseTopic;
+use millstream_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use millstream_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
 use millstream_wire::messages::{
-    CreateAclsResponse, MetadataRequest, OffsetCommitRequest, ProduceResponse, TopicName,
+    CreateAclsResponse, GroupId, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest,
+    OffsetFetchResponse, ProduceResponse, TopicName,
 };
 use millstream_wire::native::{CommitCursorsResponse, CommittedCursor};
 use millstream_wire::{
@@ -22,8 +25,9 @@ use millstream_wire::{
 };
 use tokio::sync::watch;
 
-use super::handle::{Handle, Refusal};
+use super::handle::{Handle, Refusal, each};
 use super::{Bound, bound, clear_messages, has_error, tell_throttle};
+use crate::access::Access;
 use crate::answer_memory::SMALL_BYTES_MAX;
 use crate::broker::Broker;
 use crate::client::Client;
@@ -31,6 +35,8 @@ use crate::config::BrokerConfig;
 use crate::listener::LogIn;
 use crate::objectives::Objectives;
 use crate::peer::Peer;
+use crate::security::service::SecurityService;
+use crate::security::{Principal, SecurityConfig};
 use crate::topic_names::NAME_BYTES_MAX;
 
 /// Returns a request whose lists and texts are empty.
@@ -140,6 +146,34 @@ fn every_request_has_a_bound_and_empty_requests_have_small_answers() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Comparing each group with each takes minutes.
+#[test]
+fn the_offsets_of_many_groups_are_hidden_in_one_pass() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
+    let (config, clock) = (SecurityConfig::default(), Arc::clone(log.clock()));
+    let security = SecurityService::open(&log, &config, clock, Arc::new(SystemRandom)).unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let access = Access::new(Arc::new(security), Principal::anonymous(), address);
+
+    let names = (0..300_000).map(|number| StrBytes::from_string(format!("group {number}")));
+    let groups = names.map(|name| {
+        OffsetFetchRequestGroup::default()
+            .with_group_id(GroupId(name))
+            .with_topics(None)
+    });
+    let request = OffsetFetchRequest::default().with_groups(groups.collect());
+    let answered = each(&request.groups, |group| {
+        OffsetFetchResponseGroup::default().with_group_id(group.group_id.clone())
+    });
+    let mut answer = OffsetFetchResponse::default().with_groups(answered);
+    let hide = request.hide(&access).unwrap();
+    let began = Instant::now();
+    hide(&mut answer);
+    let taken = began.elapsed();
+    assert!(taken < Duration::from_secs(10), "{taken:?}");
 }
 
 macro_rules! refuse_any {

@@ -64,7 +64,7 @@ impl Handle for OffsetFetchRequest {
         let all_topics = self.topics.is_none();
         let groups = self.groups.iter();
         let all_of = groups.filter(|group| group.topics.is_none());
-        let all_of: Vec<GroupId> = all_of.map(|group| group.group_id.clone()).collect();
+        let all_of: HashSet<GroupId> = all_of.map(|group| group.group_id.clone()).collect();
         Some(Box::new(move |answer| {
             let sees = |resource: Resource<'_>| access.would(Operation::Describe, resource);
             hide_offsets(&mut answer.topics, all_topics, &sees);
