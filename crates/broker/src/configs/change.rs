@@ -97,7 +97,8 @@ pub fn apply<'s>(
         Change::Set(value) => value.to_owned(),
         Change::Append(items) => format!("{},{items}", listed(setting.clone()?)?),
         Change::Subtract(items) => {
-            let (current, gone) = (listed(setting.clone()?)?, items_of(items));
+            let current = listed(setting.clone()?)?;
+            let gone = HashSet::<&str>::from_iter(items_of(items));
             let left = items_of(&current).into_iter();
             let left: Vec<&str> = left.filter(|item| !gone.contains(item)).collect();
             left.join(",")
@@ -110,6 +111,8 @@ pub fn apply<'s>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::super::value::Values;
     use super::*;
 
@@ -141,6 +144,28 @@ mod tests {
         assert_eq!(changed(&[("list", "x")], Change::Subtract("x")), "");
         assert_eq!(changed(&[("list", "x")], Change::Set("y,y")), "y");
         assert_eq!(changed(&[("list", "x")], Change::Delete), "-");
+    }
+
+    /// Comparing each item with each takes minutes.
+    #[test]
+    fn a_change_by_many_items_takes_a_moment() {
+        let items = |numbers: std::ops::Range<u32>| {
+            let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+            numbers.join(",")
+        };
+        let (own, long) = (items(0..3000), items(0..400_000));
+        let own = [("list", own.as_str())];
+        let began = Instant::now();
+        for change in [Change::Set(&long), Change::Append(&long)] {
+            let refused = changed(&own, "list", change).unwrap_err();
+            assert!(refused.message.len() < 1000, "{refused:?}");
+        }
+        let left = changed(&own, "list", Change::Subtract(&long));
+        assert_eq!(left.unwrap(), "");
+        let left = changed(&own, "list", Change::Subtract(&long[2..]));
+        assert_eq!(left.unwrap(), "0");
+        let taken = began.elapsed();
+        assert!(taken < Duration::from_secs(10), "{taken:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A setting: its type, documentation and default, and the description of its value in responses.
 
 use millstream_base::nearest;
+use millstream_log::SETTINGS_BYTES_MAX;
 use millstream_wire::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsSynonym,
 };
@@ -119,13 +120,19 @@ impl Setting {
     /// Parses a value of the setting.
     ///
     /// # Errors
-    /// When the value is not valid or not supported; the error names the setting.
+    /// When the value is too long, not valid or not supported; the error names the setting.
     pub fn read(&self, text: &str) -> Result<String, String> {
+        let (name, bytes) = (self.name, text.len());
+        if bytes > SETTINGS_BYTES_MAX {
+            return Err(format!(
+                "{name}: the value has {bytes} bytes, and all settings together at most {SETTINGS_BYTES_MAX}"
+            ));
+        }
         let read = self.values.read(text).and_then(|value| {
             let refused = (self.refuse)(&value);
             refused.map_or(Ok(value), Err)
         });
-        read.map_err(|why| format!("{}: {why}", self.name))
+        read.map_err(|why| format!("{name}: {why}"))
     }
 
     /// The default, as the last of the values found.

@@ -1,5 +1,7 @@
 //! Values of settings: their types, and the parsing of their texts.
 
+use std::collections::HashSet;
+
 /// Types of values in Kafka's protocol.
 const TYPE_BOOLEAN: i8 = 1;
 const TYPE_STRING: i8 = 2;
@@ -121,13 +123,11 @@ impl Values {
 
 /// The items of a list, each once, in the order in which they come first.
 pub fn items_of(list: &str) -> Vec<&str> {
-    let mut items = Vec::new();
-    for item in list.split(',').map(str::trim) {
-        if !item.is_empty() && !items.contains(&item) {
-            items.push(item);
-        }
-    }
+    let mut seen = HashSet::new();
+    let items = list.split(',').map(str::trim);
     items
+        .filter(|item| !item.is_empty() && seen.insert(*item))
+        .collect()
 }
 
 fn one_of(text: &str, known: &[&str]) -> Result<(), String> {
