@@ -72,10 +72,6 @@ impl Groups {
     }
 
     pub fn list(&self, turn: &mut Turn, request: RequestId, list: &ListGroups) {
-        let is_wanted = |wanted: &[String], name: &str| {
-            let is_it = |wanted: &String| wanted.trim().eq_ignore_ascii_case(name);
-            wanted.is_empty() || wanted.iter().any(is_it)
-        };
         let listed = self.by_name.values().map(|group| match &group.members {
             Members::Classic(group) => group.listed(),
             Members::Consumer(group) => group.listed(),
@@ -83,8 +79,9 @@ impl Groups {
             Members::Streams(group) => group.listed(),
         });
         let listed = listed.filter(|group| {
-            is_wanted(&list.states, group.state.as_str())
-                && is_wanted(&list.types, group.group_type.as_str())
+            let (states, types) = (list.states.as_ref(), list.types.as_ref());
+            states.is_none_or(|states| states.contains(&group.state))
+                && types.is_none_or(|types| types.contains(&group.group_type))
         });
         turn.answer(request, Answer::ListGroups(listed.collect()));
     }

@@ -140,6 +140,23 @@ pub enum GroupState {
 }
 
 impl GroupState {
+    const ALL: [GroupState; 8] = [
+        GroupState::Empty,
+        GroupState::PreparingRebalance,
+        GroupState::CompletingRebalance,
+        GroupState::NotReady,
+        GroupState::Assigning,
+        GroupState::Reconciling,
+        GroupState::Stable,
+        GroupState::Dead,
+    ];
+
+    /// The state that has this name in any case.
+    pub(super) fn named(name: &str) -> Option<GroupState> {
+        let mut all = GroupState::ALL.into_iter();
+        all.find(|state| state.as_str().eq_ignore_ascii_case(name))
+    }
+
     /// Kafka's name of the state.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -175,6 +192,19 @@ pub enum GroupType {
 }
 
 impl GroupType {
+    const ALL: [GroupType; 4] = [
+        GroupType::Classic,
+        GroupType::Consumer,
+        GroupType::Share,
+        GroupType::Streams,
+    ];
+
+    /// The type that has this name in any case.
+    pub(super) fn named(name: &str) -> Option<GroupType> {
+        let mut all = GroupType::ALL.into_iter();
+        all.find(|group_type| group_type.as_str().eq_ignore_ascii_case(name))
+    }
+
     /// Kafka's name of the type.
     pub fn as_str(self) -> &'static str {
         match self {

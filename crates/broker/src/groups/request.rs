@@ -3,6 +3,8 @@
 //! Where one request of Kafka's protocol covers several groups and answers each by itself (OffsetFetch), it becomes
 //! several requests here.
 
+use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +12,8 @@ use bytes::Bytes;
 use millstream_base::{Offset, ProducerId};
 
 use super::{
-    Endpoint, Epoch, Generation, GroupName, InstanceId, LeaderEpoch, MemberId, Partition,
-    RandomBytes, Tasks, TopicId, TopicName, Topology,
+    Endpoint, Epoch, Generation, GroupName, GroupState, GroupType, InstanceId, LeaderEpoch,
+    MemberId, Partition, RandomBytes, Tasks, TopicId, TopicName, Topology,
 };
 
 /// A request to the coordinator of groups.
@@ -155,10 +157,29 @@ pub struct LeavingMember {
 /// Kafka's ListGroups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListGroups {
-    /// Only groups in one of these states, in any case; all if empty.
-    pub states: Vec<String>,
-    /// Only groups of these types (`classic`, `consumer`, `share`), in any case; all if empty.
-    pub types: Vec<String>,
+    /// Only groups in one of these states; `None` for groups in any state.
+    pub states: Option<BTreeSet<GroupState>>,
+    /// Only groups of these types; `None` for groups of any type.
+    pub types: Option<BTreeSet<GroupType>>,
+}
+
+impl ListGroups {
+    /// Lists the groups with one of these states and one of these types. Names match in any case; no names at all stand
+    /// for all states or types, and an unknown name for none.
+    pub fn named<T: Deref<Target = str>>(states: &[T], types: &[T]) -> Self {
+        ListGroups {
+            states: filter(states, GroupState::named),
+            types: filter(types, GroupType::named),
+        }
+    }
+}
+
+fn filter<V: Ord>(
+    names: &[impl Deref<Target = str>],
+    named: impl Fn(&str) -> Option<V>,
+) -> Option<BTreeSet<V>> {
+    let values = names.iter().filter_map(|name| named(name.trim()));
+    (!names.is_empty()).then(|| values.collect())
 }
 
 /// Kafka's OffsetCommit.

@@ -146,17 +146,13 @@ async fn begin(
 /// Aborts the transactions that the run before has left open. Returns how many there were.
 pub async fn abort_left(service: &Arc<TransactionService>) -> usize {
     let list = Request::ListTransactions(ListTransactions {
-        states: vec![
-            State::Ongoing.to_string(),
-            State::PrepareAbort.to_string(),
-            State::PrepareCommit.to_string(),
-        ],
+        states: Some([State::Ongoing, State::PrepareAbort, State::PrepareCommit].into()),
         ..ListTransactions::default()
     });
     let Ok(Answer::ListTransactions(Ok(listed))) = service.ask(list).await else {
         return 0;
     };
-    let own = listed.transactions.into_iter();
+    let own = listed.into_iter();
     let own = own.filter(|listed| is_own_id(&listed.transactional_id));
     let mut left = 0;
     for listed in own {

@@ -28,7 +28,7 @@ pub enum Answer {
     /// For each transactional id, in the order of the request.
     DescribeTransactions(Vec<(TransactionalId, Result<Described, TransactionError>)>),
     /// In the order of their transactional ids.
-    ListTransactions(Result<Listed, TransactionError>),
+    ListTransactions(Result<Vec<ListedTransaction>, TransactionError>),
 }
 
 impl Answer {
@@ -69,7 +69,7 @@ pub enum State {
 }
 
 impl State {
-    pub(super) const ALL: [State; 6] = [
+    const ALL: [State; 6] = [
         State::Empty,
         State::Ongoing,
         State::PrepareCommit,
@@ -77,6 +77,11 @@ impl State {
         State::CompleteCommit,
         State::CompleteAbort,
     ];
+
+    /// The state that has this name.
+    pub(super) fn named(name: &str) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.as_str() == name)
+    }
 
     /// Kafka's name.
     pub fn as_str(self) -> &'static str {
@@ -112,15 +117,6 @@ pub struct Described {
     pub partitions: Vec<TopicPartition>,
     /// The groups that commit offsets with it; while it is being ended, those that lack the outcome.
     pub groups: Vec<GroupName>,
-}
-
-/// The transactional ids that there are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// States that the request names and that do not exist.
-    pub unknown_states: Vec<String>,
-    /// The transactional ids that match the request.
-    pub transactions: Vec<ListedTransaction>,
 }
 
 /// A transactional id, in short.

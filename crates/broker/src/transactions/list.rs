@@ -1,15 +1,10 @@
 //! The requests of administrators about transactions.
 
-use std::collections::HashSet;
-
-use super::answer::{Described, Listed, ListedTransaction};
+use super::answer::{Described, ListedTransaction};
 use super::coordinator::{Coordinator, Entry};
 use super::{ListTransactions, State, TransactionError, TransactionalId};
 use crate::groups::Moment;
 use crate::pattern::compile;
-
-/// States of Kafka that no transaction has here; a request may still name them.
-const UNSEEN_STATES: [&str; 2] = ["Dead", "PrepareEpochFence"];
 
 impl Coordinator {
     /// Whether a transaction is being committed, and partitions of a stream lack its marker.
@@ -38,17 +33,16 @@ impl Coordinator {
         &self,
         now: Moment,
         list: &ListTransactions,
-    ) -> Result<Listed, TransactionError> {
+    ) -> Result<Vec<ListedTransaction>, TransactionError> {
         let pattern = list
             .pattern
             .as_deref()
             .filter(|pattern| !pattern.is_empty());
         let pattern = pattern.map(compile).transpose();
         let pattern = pattern.map_err(|_| TransactionError::InvalidRegularExpression)?;
-        let producers: HashSet<_> = list.producers.iter().collect();
+        let (states, producers) = (list.states.as_ref(), &list.producers);
         let is_wanted = |id: &TransactionalId, entry: &Entry| {
             let transaction = &entry.transaction;
-            let is_state = |name: &String| transaction.state().as_str() == name;
             let is_long = list.duration.is_none_or(|duration| {
                 transaction.started().is_some_and(|started| {
                     let passed = now.timestamp.0.saturating_sub(started.0);
@@ -56,7 +50,7 @@ impl Coordinator {
                 })
             });
             is_long
-                && (list.states.is_empty() || list.states.iter().any(is_state))
+                && states.is_none_or(|states| states.contains(&transaction.state()))
                 && (producers.is_empty() || producers.contains(&transaction.current().id))
                 && pattern.as_ref().is_none_or(|pattern| pattern.is_match(id))
         };
@@ -67,23 +61,8 @@ impl Coordinator {
             producer: entry.transaction.current().id,
             state: entry.transaction.state(),
         });
-        Ok(Listed {
-            unknown_states: unknown_states(&list.states),
-            transactions: transactions.collect(),
-        })
+        Ok(transactions.collect())
     }
-}
-
-fn unknown_states(states: &[String]) -> Vec<String> {
-    let is_known = |name: &&String| {
-        let is_seen = State::ALL.iter().any(|state| state.as_str() == *name);
-        is_seen || UNSEEN_STATES.contains(&name.as_str())
-    };
-    states
-        .iter()
-        .filter(|name| !is_known(name))
-        .cloned()
-        .collect()
 }
 
 impl Entry {

@@ -3,11 +3,12 @@
 //! Where one request of Kafka's protocol covers several transactional ids (AddPartitionsToTxn from version 4 on), it
 //! becomes several requests here.
 
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use millstream_base::ProducerId;
 
-use super::{Outcome, Producer, TopicPartition, TransactionalId};
+use super::{Outcome, Producer, State, TopicPartition, TransactionalId};
 use crate::groups::GroupName;
 
 /// A request to the coordinator of transactions.
@@ -131,10 +132,10 @@ pub struct AbortTransaction {
 /// Kafka's ListTransactions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListTransactions {
-    /// Only those in one of these states, by Kafka's names; all if empty.
-    pub states: Vec<String>,
+    /// Only those in one of these states; `None` for those in any state.
+    pub states: Option<BTreeSet<State>>,
     /// Only those of these producers; all if empty.
-    pub producers: Vec<ProducerId>,
+    pub producers: HashSet<ProducerId>,
     /// From version 1 on: only those with a transaction that began longer ago than this.
     pub duration: Option<Duration>,
     /// From version 2 on: only those that this regular expression matches as a whole; all if it is empty.

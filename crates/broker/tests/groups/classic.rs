@@ -470,6 +470,18 @@ fn groups_are_described_listed_and_deleted() {
 }
 
 #[test]
+fn a_filter_of_many_names_is_as_small_as_the_states_that_there_are() {
+    let states = ["Dead", " stable ", "other"].repeat(100_000);
+    let types = ["other"].repeat(100_000);
+    let list = ListGroups {
+        states: Some([GroupState::Stable, GroupState::Dead].into()),
+        types: Some([].into()),
+    };
+    assert_eq!(ListGroups::named(&states, &types), list);
+    assert_eq!(ListGroups::named::<&str>(&[], &[]), ListGroups::default());
+}
+
+#[test]
 fn members_go_on_after_a_restart() {
     let mut world = World::new();
     let members = world.stable_group(&["a", "b"]);

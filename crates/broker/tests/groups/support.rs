@@ -236,11 +236,7 @@ impl World {
     }
 
     pub fn list(&mut self, states: &[&str], types: &[&str]) -> Vec<ListedGroup> {
-        let owned = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect();
-        let list = ListGroups {
-            states: owned(states),
-            types: owned(types),
-        };
+        let list = ListGroups::named(states, types);
         match self.ask(Request::ListGroups(list)) {
             Answer::ListGroups(groups) => groups,
             other => panic!("listed, not {other:?}"),

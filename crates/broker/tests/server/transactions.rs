@@ -12,7 +12,8 @@ use millstream_wire::messages::write_txn_markers_request::{
 };
 use millstream_wire::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest,
-    InitProducerIdResponse, TransactionalId, TxnOffsetCommitRequest, WriteTxnMarkersRequest,
+    InitProducerIdResponse, ListTransactionsRequest, TransactionalId, TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
 };
 use millstream_wire::{ResponseError, StrBytes};
 
@@ -67,6 +68,34 @@ fn chunk(id: i64, epoch: i16) -> Bytes {
         sequence: Sequence(0),
     };
     Bytes::copy_from_slice(builder.finish(Some(producer)).unwrap())
+}
+
+#[test]
+fn transactions_are_listed_by_the_names_of_their_states() {
+    let (_node, mut client) = with_topic(1);
+    init(&mut client);
+    let many = ["Dead"; 100_000];
+    for (states, unknown, listed) in [
+        (
+            &["Ongoing", "Empty", "Dead", "empty"][..],
+            &["empty"][..],
+            1,
+        ),
+        (&["Ongoing", "PrepareEpochFence"], &[], 0),
+        (&["None"], &["None"], 0),
+        (&[], &[], 1),
+        (&many, &[], 0),
+    ] {
+        let names = |names: &[&'static str]| -> Vec<StrBytes> {
+            let names = names.iter();
+            names.map(|name| StrBytes::from_static_str(name)).collect()
+        };
+        let request = ListTransactionsRequest::default().with_state_filters(names(states));
+        let response = ask!(client, ListTransactions, 1, request);
+        assert_eq!(response.error_code, 0);
+        assert_eq!(response.unknown_state_filters, names(unknown));
+        assert_eq!(response.transaction_states.len(), listed);
+    }
 }
 
 #[test]

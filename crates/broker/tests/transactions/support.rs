@@ -256,7 +256,7 @@ impl World {
         self.describe(ID).unwrap().state
     }
 
-    pub fn list(&mut self, list: ListTransactions) -> Answered<Listed> {
+    pub fn list(&mut self, list: ListTransactions) -> Answered<Vec<ListedTransaction>> {
         match self.ask(Request::ListTransactions(list)) {
             Answer::ListTransactions(result) => result,
             other => panic!("listed, not {other:?}"),
@@ -265,7 +265,7 @@ impl World {
 
     /// The transactional ids that a list has.
     pub fn listed(&mut self, list: ListTransactions) -> Vec<String> {
-        let listed = self.list(list).unwrap().transactions.into_iter();
+        let listed = self.list(list).unwrap().into_iter();
         listed
             .map(|listed| listed.transactional_id.to_string())
             .collect()

@@ -84,11 +84,8 @@ impl Handle for ListGroupsRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
-        let texts = |texts: &[_]| each(texts, ToString::to_string);
-        let asked = Ok(Request::ListGroups(ListGroups {
-            states: texts(&self.states_filter),
-            types: texts(&self.types_filter),
-        }));
+        let asked = ListGroups::named(&self.states_filter, &self.types_filter);
+        let asked = Ok(Request::ListGroups(asked));
         coordinate!(broker, version, self, asked, ListGroups(answer) => listed(version, answer))
     }
 }

@@ -14,7 +14,10 @@ use millstream_wire::{ResponseError, StrBytes};
 
 use super::TransactionService;
 use super::requests::{MISMATCH, ask, code, transactional_id};
-use crate::transactions::{Answer, ListTransactions, Request};
+use crate::transactions::{Answer, ListTransactions, Request, State};
+
+/// States of Kafka that no transaction has here; a request may still name them.
+const UNSEEN_STATES: [&str; 2] = ["Dead", "PrepareEpochFence"];
 
 /// Describes the transactions of some transactional ids.
 pub async fn describe(
@@ -78,12 +81,14 @@ pub async fn list(
 ) -> Result<ListTransactionsResponse, ResponseError> {
     let duration = u64::try_from(request.duration_filter).ok();
     let pattern = request.transactional_id_pattern.as_ref();
+    let names = &request.state_filters;
+    let is_known = |name: &str| State::named(name).is_some() || UNSEEN_STATES.contains(&name);
+    let unknown = names.iter().filter(|name| !is_known(name)).cloned();
+    let response =
+        ListTransactionsResponse::default().with_unknown_state_filters(unknown.collect());
+    let states = names.iter().filter_map(|name| State::named(name));
     let asked = Request::ListTransactions(ListTransactions {
-        states: request
-            .state_filters
-            .iter()
-            .map(|state| state.to_string())
-            .collect(),
+        states: (!names.is_empty()).then(|| states.collect()),
         producers: request
             .producer_id_filters
             .iter()
@@ -92,23 +97,19 @@ pub async fn list(
         duration: duration.filter(|_| version >= 1).map(Duration::from_millis),
         pattern: pattern.map(|pattern| pattern.to_string()),
     });
-    let response = ListTransactionsResponse::default();
     let found = match ask(transactions, asked).await? {
         Answer::ListTransactions(Ok(found)) => found,
         Answer::ListTransactions(Err(error)) => {
-            return Ok(response.with_error_code(code(error)));
+            return Ok(ListTransactionsResponse::default().with_error_code(code(error)));
         }
         _ => return Err(MISMATCH),
     };
-    let unknown = found.unknown_states.into_iter().map(StrBytes::from_string);
-    let states = found.transactions.into_iter().map(|transaction| {
+    let states = found.into_iter().map(|transaction| {
         let id = StrBytes::from_string(transaction.transactional_id.to_string());
         listed::TransactionState::default()
             .with_transactional_id(messages::TransactionalId(id))
             .with_producer_id(transaction.producer.0.into())
             .with_transaction_state(StrBytes::from_static_str(transaction.state.as_str()))
     });
-    Ok(response
-        .with_unknown_state_filters(unknown.collect())
-        .with_transaction_states(states.collect()))
+    Ok(response.with_transaction_states(states.collect()))
 }

@@ -18,16 +18,9 @@ fn a_group_has_one_type_while_it_has_members() {
         }
         other => panic!("another answer: {other:?}"),
     }
-    match world.ask(Request::ListGroups(ListGroups {
-        types: vec!["streams".to_owned()],
-        ..ListGroups::default()
-    })) {
-        Answer::ListGroups(groups) => {
-            assert_eq!(groups[0].group_type, GroupType::Streams);
-            assert_eq!(&*groups[0].protocol_type, "streams");
-        }
-        other => panic!("another answer: {other:?}"),
-    }
+    let listed = world.list(&[], &["streams"]);
+    assert_eq!(listed[0].group_type, GroupType::Streams);
+    assert_eq!(&*listed[0].protocol_type, "streams");
     let member = crate::member::joining("c");
     assert_eq!(
         crate::member::beat(&mut world, member),
