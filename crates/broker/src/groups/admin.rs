@@ -8,7 +8,7 @@ use super::classic::ClassicGroup;
 use super::group::{Groups, Members};
 use super::timers::Timer;
 use super::turn::Turn;
-use super::{GroupError, GroupName, ListGroups, RequestId, TopicName};
+use super::{GroupError, GroupName, ListGroups, RequestId, TopicId, TopicName};
 use crate::ledger::Record;
 
 impl Groups {
@@ -187,10 +187,10 @@ impl Groups {
             .retain(|_, group| !group.members.is_unused() || !group.offsets.is_empty());
     }
 
-    /// Removes the offsets of a deleted topic.
-    pub fn remove_topic(&mut self, turn: &mut Turn, topic: &TopicName) {
+    /// Removes the offsets of a deleted topic; not those of the topic `new`, which now has its name.
+    pub fn remove_topic(&mut self, turn: &mut Turn, topic: &TopicName, new: Option<TopicId>) {
         for (name, group) in &mut self.by_name {
-            group.offsets.remove_topic(turn, name, topic);
+            group.offsets.remove_topic(turn, name, topic, new);
         }
     }
 

@@ -303,6 +303,9 @@ pub struct FetchedOffset {
     pub leader_epoch: Option<LeaderEpoch>,
     /// The client's text for the offset.
     pub metadata: Arc<str>,
+    /// The topic that the offset was committed for; `None` if an earlier program committed it. Another topic of the
+    /// same name does not have this offset.
+    pub topic: Option<TopicId>,
 }
 
 /// The answer to a member of a group of KIP-848.

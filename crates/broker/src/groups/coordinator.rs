@@ -156,11 +156,20 @@ impl Coordinator {
         self.topics.put(topic);
     }
 
+    /// Notes that a topic was deleted, and that this one now has its name. Removes the offsets of the deleted one.
+    pub fn replace_topic(&mut self, now: Moment, topic: Topic) -> Vec<Action> {
+        let (name, id) = (topic.name.clone(), topic.id);
+        self.put_topic(topic);
+        self.turn(now, |groups, turn| {
+            groups.remove_topic(turn, &name, Some(id))
+        })
+    }
+
     /// Removes a deleted topic and its offsets.
     pub fn remove_topic(&mut self, now: Moment, topic: &TopicName) -> Vec<Action> {
         self.topics.remove(topic);
         self.groups.topic_changed(topic);
-        self.turn(now, |groups, turn| groups.remove_topic(turn, topic))
+        self.turn(now, |groups, turn| groups.remove_topic(turn, topic, None))
     }
 
     /// Notes that the broker could not create the topics that a group needs; its members learn the reason.

@@ -225,6 +225,8 @@ pub struct CommitTransactionOffsets {
 pub struct TopicCommit {
     /// The topic.
     pub topic: TopicName,
+    /// Its id; the default, which no topic has, if it was deleted meanwhile.
+    pub id: TopicId,
     /// Its partitions.
     pub partitions: Vec<PartitionCommit>,
 }

@@ -80,6 +80,7 @@ fn metadata_and_leader_epoch_return_with_the_offset() {
         offset: Offset(7),
         leader_epoch: Some(LeaderEpoch(3)),
         metadata: "from here".into(),
+        topic: Some(TOPIC_ID),
     };
     let orders = TopicOffsets {
         topic: "orders".into(),
@@ -293,6 +294,48 @@ fn deleting_a_topic_deletes_its_offsets() {
     end_transaction(&mut world, true);
     assert_eq!(world.fetch("orders", true), Ok(None));
     assert_eq!(world.fetch("payments", true), Ok(Some(1)));
+}
+
+#[test]
+fn offsets_of_a_topic_stay_when_the_deletion_of_an_earlier_one_is_noticed() {
+    let mut world = World::new();
+    let new = Topic {
+        name: "orders".into(),
+        id: TopicId(7),
+        partitions: 3,
+    };
+    assert_eq!(commit_in_transaction(&mut world, "orders", 1), Ok(()));
+    let of_new = |partition, offset| {
+        let mut commit = commit("orders", offset);
+        commit.topics[0].id = new.id;
+        commit.topics[0].partitions[0].partition = Partition(partition);
+        commit
+    };
+    let mut of_old = of_new(2, 1);
+    of_old.topics[0].id = TOPIC_ID;
+    assert_eq!(world.commit(of_old), Ok(()));
+    assert_eq!(world.commit(of_new(1, 5)), Ok(()));
+    world.replace_topic(new.clone());
+    assert_eq!(world.commit(of_new(0, 6)), Ok(()));
+    end_transaction(&mut world, true);
+    world.restart();
+    let all = FetchOffsets {
+        group: GROUP.into(),
+        member: None,
+        member_epoch: Generation::NONE,
+        topics: None,
+        require_stable: true,
+    };
+    let Answer::FetchOffsets(Ok(topics)) = world.ask(Request::FetchOffsets(all)) else {
+        panic!("no offsets");
+    };
+    let partitions = topics[0].partitions.iter();
+    let offsets = partitions.map(|(partition, offset)| {
+        let offset = offset.as_ref().unwrap().as_ref().unwrap();
+        (partition.0, offset.offset.0, offset.topic)
+    });
+    let expected = [(0, 6, Some(new.id)), (1, 5, Some(new.id))];
+    assert_eq!(Vec::from_iter(offsets), expected);
 }
 
 #[test]

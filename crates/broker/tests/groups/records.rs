@@ -148,6 +148,7 @@ fn offsets() {
             SOME,
             b"\x00\x00\x01\x8b\xcf\xe5\x6b\xe8",
             &[0; 8],
+            &TOPIC_ID.0.to_be_bytes(),
         ],
     );
     check(
@@ -160,8 +161,37 @@ fn offsets() {
             BEGIN,
             NONE,
             &[0, 0, 0, 0, 0, 0, 0, 1],
+            &TOPIC_ID.0.to_be_bytes(),
         ],
     );
+}
+
+#[test]
+fn offsets_of_earlier_programs_belong_to_no_topic() {
+    let mut world = World::new();
+    assert_eq!(world.commit(commit("orders", 7)), Ok(()));
+    let Record { key, value } = last(&world, OFFSET);
+    let value = value.unwrap();
+    let older = record(&key, &value[..value.len() - 16]);
+    world.coordinator = restore(vec![older.clone()]).unwrap();
+    assert_eq!(world.coordinator.snapshot(), [older]);
+    let topics = vec![("orders".into(), vec![Partition(0)])];
+    let fetch = FetchOffsets {
+        group: GROUP.into(),
+        member: None,
+        member_epoch: Generation::NONE,
+        topics: Some(topics),
+        require_stable: false,
+    };
+    let actions = world
+        .coordinator
+        .handle(world.now, RequestId(1), Request::FetchOffsets(fetch));
+    let Action::Answer(_, Answer::FetchOffsets(Ok(topics))) = &actions[0] else {
+        panic!("no offsets: {actions:?}");
+    };
+    let offset = topics[0].partitions[0].1.as_ref().unwrap();
+    let offset = offset.as_ref().unwrap();
+    assert_eq!((offset.offset.0, offset.topic), (7, None));
 }
 
 #[test]

@@ -11,6 +11,8 @@ pub const SECOND: Duration = Duration::from_secs(1);
 pub const SESSION: Duration = Duration::from_secs(10);
 pub const REBALANCE: Duration = Duration::from_secs(60);
 pub const GROUP: &str = "group";
+/// The id of the topic in [`topic_commits`].
+pub const TOPIC_ID: TopicId = TopicId(0x0a0b);
 
 /// A coordinator, its clock and its log.
 pub struct World {
@@ -148,6 +150,14 @@ impl World {
         self.topics.retain(|known| known.name != topic.name);
         self.topics.push(topic.clone());
         self.coordinator.put_topic(topic);
+    }
+
+    /// Deletes a topic, and creates another of the same name.
+    pub fn replace_topic(&mut self, topic: Topic) {
+        self.topics.retain(|known| known.name != topic.name);
+        self.topics.push(topic.clone());
+        let actions = self.coordinator.replace_topic(self.now, topic);
+        self.apply(actions);
     }
 
     pub fn remove_topic(&mut self, name: &str) {
@@ -382,6 +392,7 @@ pub fn commit_by(member: &Joined, topic: &str, offset: u64) -> CommitOffsets {
 pub fn topic_commits(topic: &str, offset: u64) -> Vec<TopicCommit> {
     vec![TopicCommit {
         topic: topic.into(),
+        id: TOPIC_ID,
         partitions: vec![PartitionCommit {
             partition: Partition(0),
             offset: Offset(offset),

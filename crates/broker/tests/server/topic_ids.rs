@@ -12,6 +12,7 @@ use millstream_wire::messages::offset_fetch_response::OffsetFetchResponseTopics;
 use millstream_wire::messages::{DeleteTopicsRequest, OffsetCommitRequest, OffsetFetchRequest};
 use millstream_wire::{ResponseError, Uuid};
 
+use crate::damage::{file_of, log_in};
 use crate::permissions::{group, topic, two_clients};
 use crate::support::{Connection, Node, ask, group_id, text, topic_name};
 
@@ -102,6 +103,30 @@ fn fetched(topics: Vec<OffsetFetchResponseTopics>) -> Vec<(Uuid, i32, i64, i16)>
     offsets
 }
 
+/// Returns the offset of partition 0 of topic "t", which the request names.
+pub fn fetch_by_name(client: &mut Connection) -> (i64, i16) {
+    let named = OffsetFetchRequestTopics::default()
+        .with_name(topic_name("t"))
+        .with_partition_indexes(vec![0]);
+    let group = OffsetFetchRequestGroup::default()
+        .with_group_id(group_id("g"))
+        .with_topics(Some(vec![named]));
+    let request = OffsetFetchRequest::default().with_groups(vec![group]);
+    let response = ask!(client, OffsetFetch, 9, request);
+    let topic = &response.groups[0].topics[0];
+    assert_eq!(&*topic.name.0, "t");
+    let partition = &topic.partitions[0];
+    (partition.committed_offset, partition.error_code)
+}
+
+/// Deletes topic "t".
+pub fn delete_topic(client: &mut Connection) {
+    let topic = DeleteTopicState::default().with_name(Some(topic_name("t")));
+    let request = DeleteTopicsRequest::default().with_topics(vec![topic]);
+    let deleted = ask!(client, DeleteTopics, 6, request);
+    assert_eq!(deleted.responses[0].error_code, 0);
+}
+
 fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     items.sort();
     items
@@ -161,19 +186,7 @@ fn offsets_are_committed_and_fetched_by_topic_id() {
     assert_eq!(fetch_all(&mut client), expected);
 
     // A client that names the topics gets the same offsets.
-    let named = OffsetFetchRequestTopics::default()
-        .with_name(topic_name("t"))
-        .with_partition_indexes(vec![0]);
-    let group = OffsetFetchRequestGroup::default()
-        .with_group_id(group_id("g"))
-        .with_topics(Some(vec![named]));
-    let request = OffsetFetchRequest::default().with_groups(vec![group]);
-    let response = ask!(client, OffsetFetch, 9, request);
-    let topic = &response.groups[0].topics[0];
-    assert_eq!(
-        (&*topic.name.0, topic.partitions[0].committed_offset),
-        ("t", 7)
-    );
+    assert_eq!(fetch_by_name(&mut client), (7, 0));
 }
 
 #[test]
@@ -207,10 +220,7 @@ fn a_topic_that_was_deleted_and_made_again_has_other_offsets() {
     assert_eq!(commit(&mut client, request).0, [(old, 0, 0)]);
     assert_eq!(fetch_all(&mut client), [(old, 0, 7, 0)]);
 
-    let topic = DeleteTopicState::default().with_name(Some(topic_name("t")));
-    let request = DeleteTopicsRequest::default().with_topics(vec![topic]);
-    let deleted = ask!(client, DeleteTopics, 6, request);
-    assert_eq!(deleted.responses[0].error_code, 0);
+    delete_topic(&mut client);
     assert_eq!(fetch_all(&mut client), []);
     assert_eq!(
         fetch(&mut client, &[(old, &[0])]),
@@ -229,6 +239,66 @@ fn a_topic_that_was_deleted_and_made_again_has_other_offsets() {
     let expected = sorted(vec![(old, 0, UNKNOWN_ID), (new, 0, 0)]);
     assert_eq!(commit(&mut client, request), (expected, 2));
     assert_eq!(fetch_all(&mut client), [(new, 0, 3, 0)]);
+}
+
+/// No request of the group tells the coordinator of the deletion.
+#[test]
+fn a_topic_that_was_deleted_around_a_restart_and_made_again_has_other_offsets() {
+    for steps in [
+        ["restart", "delete", "create"],
+        ["delete", "restart", "create"],
+        // As after a kill of the server before its coordinator stored the removal of the offsets.
+        ["delete", "create", "restart"],
+    ] {
+        let mut node = Node::start();
+        node.connect().create_topic("t", 1);
+        let old = id_of(&node, "t");
+        let request = commit_request(&[(old, &[(0, 7)])]);
+        assert_eq!(commit(&mut node.connect(), request).0, [(old, 0, 0)]);
+        for step in steps {
+            match step {
+                "restart" => node = node.restart(),
+                "delete" => delete_topic(&mut node.connect()),
+                _ => node.connect().create_topic("t", 1),
+            }
+        }
+        let mut client = node.connect();
+        let new = id_of(&node, "t");
+        assert_eq!(fetch_by_name(&mut client), (-1, 0), "{steps:?}");
+        assert_eq!(fetch(&mut client, &[(new, &[0])]), [(new, 0, -1, 0)]);
+        assert_eq!(fetch_all(&mut client), [], "{steps:?}");
+        let request = commit_request(&[(new, &[(0, 3)])]);
+        assert_eq!(commit(&mut client, request).0, [(new, 0, 0)]);
+        drop(client);
+
+        let node = node.restart();
+        let mut client = node.connect();
+        assert_eq!(fetch_by_name(&mut client), (3, 0), "{steps:?}");
+        assert_eq!(fetch_all(&mut client), [(new, 0, 3, 0)], "{steps:?}");
+    }
+}
+
+#[test]
+fn a_damaged_topic_has_its_offsets() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 1);
+    client.produce("t", 0, &["value"]);
+    let t = id_of(&node, "t");
+    let request = commit_request(&[(t, &[(0, 1)])]);
+    assert_eq!(commit(&mut client, request).0, [(t, 0, 0)]);
+    drop(client);
+    let folder = file_of(&node, "t");
+    let dir = node.stop();
+    let path = log_in(&folder);
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+
+    let node = Node::on(dir, |_| {}, |_| {});
+    assert_eq!(node.log().stats().faulted_lanes, 1);
+    let mut client = node.connect();
+    assert_eq!(fetch_by_name(&mut client), (1, 0));
+    assert_eq!(fetch_all(&mut client), [(t, 0, 1, 0)]);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use millstream_wire::messages::{
 use millstream_wire::{ResponseError, StrBytes};
 
 use crate::support::{Connection, Node, ask, group_id, produce_request, topic_name, wait_until};
+use crate::topic_ids::{delete_topic, fetch_by_name};
 
 fn tx() -> TransactionalId {
     TransactionalId(StrBytes::from_static_str("tx"))
@@ -184,6 +185,25 @@ fn offsets_of_transactions_are_refused_with_errors_that_producers_know() {
     assert_eq!(commit_offsets(&mut client, &producer, 1, 3), 0);
     let refused = commit_offsets(&mut client, &producer, -1, 3);
     assert_eq!(refused, code(&ResponseError::OffsetOutOfRange));
+}
+
+#[test]
+fn a_topic_that_was_made_again_lacks_the_offsets_of_earlier_transactions() {
+    let (node, mut client) = with_topic(1);
+    let producer = init(&mut client);
+    assert_eq!(commit_offsets(&mut client, &producer, 7, 5), 0);
+    let request = EndTxnRequest::default()
+        .with_transactional_id(tx())
+        .with_producer_id(producer.producer_id)
+        .with_producer_epoch(producer.producer_epoch)
+        .with_committed(true);
+    assert_eq!(ask!(client, EndTxn, 5, request).error_code, 0);
+    wait_until("it is committed", || fetch_by_name(&mut client) == (7, 0));
+    delete_topic(&mut client);
+    client.create_topic("t", 1);
+    drop(client);
+    let node = node.restart();
+    assert_eq!(fetch_by_name(&mut node.connect()), (-1, 0));
 }
 
 #[test]

@@ -10,25 +10,33 @@ use crate::groups::answer::TopicResults;
 use crate::groups::config::{ID_BYTES_MAX, OFFSETS_PER_GROUP_MAX};
 use crate::groups::record::{CommittedOffset, Key, Value};
 use crate::groups::turn::Turn;
-use crate::groups::{GroupError, GroupName, Partition, PartitionCommit, TopicCommit, TopicName};
+use crate::groups::{
+    GroupError, GroupName, Partition, PartitionCommit, TopicCommit, TopicId, TopicName,
+};
 
 /// Refuses every partition for the same reason.
 pub fn refused(topics: Vec<TopicCommit>, error: GroupError) -> Vec<TopicResults> {
-    each(topics, |_, _| Err(error))
+    each(topics, |_, _, _| Err(error))
 }
 
 /// Applies a function to every partition.
 fn each(
     topics: Vec<TopicCommit>,
-    mut commit: impl FnMut(&TopicName, PartitionCommit) -> Result<(), GroupError>,
+    mut commit: impl FnMut(&TopicName, TopicId, PartitionCommit) -> Result<(), GroupError>,
 ) -> Vec<TopicResults> {
     let results = topics.into_iter().map(|topic| {
-        let partitions = topic.partitions.into_iter();
-        let result =
-            |partition: PartitionCommit| (partition.partition, commit(&topic.topic, partition));
+        let TopicCommit {
+            topic,
+            id,
+            partitions,
+        } = topic;
+        let result = |partition: PartitionCommit| {
+            let number = partition.partition;
+            (number, commit(&topic, id, partition))
+        };
         TopicResults {
-            partitions: partitions.map(result).collect(),
-            topic: topic.topic.clone(),
+            partitions: partitions.into_iter().map(result).collect(),
+            topic,
         }
     });
     results.collect()
@@ -43,13 +51,13 @@ impl Offsets {
         retention: Option<Duration>,
     ) -> Vec<TopicResults> {
         let expires_at = retention.map(|retention| later(turn.now.timestamp, retention));
-        each(topics, |topic, commit| {
+        each(topics, |topic, id, commit| {
             let partition = commit.partition;
             let is_known = self
                 .committed
                 .get(topic)
                 .is_some_and(|known| known.contains_key(&partition));
-            let offset = self.accept(turn, topic, commit, is_known, expires_at)?;
+            let offset = self.accept(turn, (topic, id), commit, is_known, expires_at)?;
             let key = Key::Offset(group.clone(), topic.clone(), partition);
             turn.store(&key, &Value::Offset(offset.clone()));
             self.insert(topic, partition, offset);
@@ -64,11 +72,11 @@ impl Offsets {
         producer: ProducerId,
         topics: Vec<TopicCommit>,
     ) -> Vec<TopicResults> {
-        each(topics, |topic, commit| {
+        each(topics, |topic, id, commit| {
             let place = (topic.clone(), commit.partition);
             let of_producer = self.pending.get(&producer);
             let is_known = of_producer.is_some_and(|known| known.contains_key(&place));
-            let offset = self.accept(turn, topic, commit, is_known, None)?;
+            let offset = self.accept(turn, (topic, id), commit, is_known, None)?;
             let key = Key::PendingOffset(group.clone(), producer, topic.clone(), place.1);
             turn.store(&key, &Value::Offset(offset.clone()));
             self.insert_pending(producer, place, offset);
@@ -80,7 +88,7 @@ impl Offsets {
     fn accept(
         &mut self,
         turn: &Turn,
-        topic: &TopicName,
+        (topic, id): (&TopicName, TopicId),
         commit: PartitionCommit,
         is_known: bool,
         expires_at: Option<Timestamp>,
@@ -101,6 +109,7 @@ impl Offsets {
             committed_at: turn.now.timestamp,
             expires_at,
             order,
+            topic: Some(id),
         })
     }
 

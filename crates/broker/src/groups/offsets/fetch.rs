@@ -44,6 +44,7 @@ impl Offsets {
             offset: offset.offset,
             leader_epoch: offset.leader_epoch,
             metadata: offset.metadata.clone(),
+            topic: offset.topic,
         }))
     }
 }

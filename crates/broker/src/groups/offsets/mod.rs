@@ -10,7 +10,7 @@ use millstream_wire::FLOW_OFFSETS;
 
 use super::record::{CommittedOffset, Key, Value, record};
 use super::turn::Turn;
-use super::{GroupName, Partition, TopicName};
+use super::{GroupName, Partition, TopicId, TopicName};
 use crate::ledger::Record;
 
 /// The offsets of one group.
@@ -124,16 +124,42 @@ impl Offsets {
         };
     }
 
-    /// Removes all offsets of a deleted topic.
-    pub fn remove_topic(&mut self, turn: &mut Turn, group: &GroupName, topic: &TopicName) {
-        let committed = self.committed.get(topic).into_iter().flatten();
-        let pending = self.pending.values().flat_map(|offsets| offsets.keys());
-        let pending = pending.filter(|(pending, _)| pending == topic);
-        let mut partitions: Vec<Partition> = committed.map(|(partition, _)| *partition).collect();
-        partitions.extend(pending.map(|(_, partition)| *partition));
-        for partition in partitions {
-            self.remove(turn, group, topic, partition);
+    /// Removes all offsets of a deleted topic; not those of the topic `new`, which now has its name.
+    pub fn remove_topic(
+        &mut self,
+        turn: &mut Turn,
+        group: &GroupName,
+        topic: &TopicName,
+        new: Option<TopicId>,
+    ) {
+        let stays = |offset: &CommittedOffset| new.is_some() && offset.topic == new;
+        let mut removed = Vec::new();
+        if let Some(partitions) = self.committed.get_mut(topic) {
+            partitions.retain(|partition, offset| {
+                let stays = stays(offset);
+                if !stays {
+                    removed.push(Key::Offset(group.clone(), topic.clone(), *partition));
+                }
+                stays
+            });
+            if partitions.is_empty() {
+                self.committed.remove(topic);
+            }
         }
+        for (producer, offsets) in &mut self.pending {
+            offsets.retain(|(pending, partition), offset| {
+                let stays = pending != topic || stays(offset);
+                if !stays {
+                    let topic = topic.clone();
+                    let key = Key::PendingOffset(group.clone(), *producer, topic, *partition);
+                    removed.push(key);
+                }
+                stays
+            });
+        }
+        self.pending.retain(|_, offsets| !offsets.is_empty());
+        self.count -= removed.len();
+        removed.iter().for_each(|key| turn.remove(key));
     }
 
     /// Removes expired offsets of topics that are not in use. `since` returns the time from which the retention of an

@@ -10,7 +10,8 @@
 //!                                            client text, host text, rebalance timeout duration,
 //!                                            session timeout duration, metadata bytes, assignment bytes
 //! 3     group: text, topic: text,            offset: offset u64, leader epoch ?i32, metadata text,
-//!       partition i32                        committed timestamp, expires ?timestamp, order u64
+//!       partition i32                        committed timestamp, expires ?timestamp, order u64,
+//!                                            id of the topic (16 bytes; not in older ones)
 //! 4     group: text, producer i64,           offset of an open transaction: as 3
 //!       topic: text, partition i32
 //! 5     group: text                          group of KIP-848: epoch i32, target epoch i32,
@@ -53,8 +54,8 @@ use self::consumer::{read_partitions, write_partitions};
 use super::consumer::{Assignment, Current, Subscription};
 use super::streams::StreamsMember;
 use super::{
-    Client, Epoch, Generation, GroupName, InstanceId, LeaderEpoch, MemberId, Partition, TopicName,
-    Topology,
+    Client, Epoch, Generation, GroupName, InstanceId, LeaderEpoch, MemberId, Partition, TopicId,
+    TopicName, Topology,
 };
 use crate::ledger::{Reader, Record, RecordError, Writer};
 
@@ -138,6 +139,8 @@ pub(super) struct CommittedOffset {
     pub expires_at: Option<Timestamp>,
     /// Grows with every commit of the group: the later one of two wins, whenever a transaction ends.
     pub order: u64,
+    /// The topic that it was committed for; `None` if it was stored by an earlier program.
+    pub topic: Option<TopicId>,
 }
 
 /// A group of KIP-848, apart from its members.
@@ -356,6 +359,9 @@ impl CommittedOffset {
             .timestamp(self.committed_at)
             .option(&self.expires_at, |writer, at| writer.timestamp(*at))
             .u64(self.order);
+        if let Some(topic) = self.topic {
+            writer.u128(topic.0);
+        }
     }
 
     fn read(reader: &mut Reader) -> Result<Self, RecordError> {
@@ -368,6 +374,10 @@ impl CommittedOffset {
             committed_at: reader.timestamp("committed")?,
             expires_at: reader.option("expires", Reader::timestamp)?,
             order: reader.u64("order")?,
+            topic: match reader.is_at_end() {
+                true => None,
+                false => Some(TopicId(reader.u128("id of the topic")?)),
+            },
         })
     }
 }

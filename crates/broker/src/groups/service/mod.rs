@@ -92,7 +92,7 @@ impl GroupService {
             }
             restored => (restored?, false),
         };
-        Ok(GroupService {
+        let service = GroupService {
             at_work: Mutex::new(AtWork {
                 coordinator,
                 waiting: HashMap::new(),
@@ -111,7 +111,9 @@ impl GroupService {
             changed: Notify::new(),
             outcomes: Outcomes::default(),
             is_damaged: AtomicBool::new(is_damaged),
-        })
+        };
+        service.learn_topics(&mut service.at_work.lock(), now);
+        Ok(service)
     }
 
     /// Whether requests about groups go unanswered, since the ledger cannot be read.
@@ -268,7 +270,11 @@ impl GroupService {
         at_work.topics_known_at = None;
         let config = at_work.coordinator.config().clone();
         match restore(&self.ledger, &config, now, &self.security) {
-            Ok(coordinator) => at_work.coordinator = coordinator,
+            Ok(coordinator) => {
+                at_work.coordinator = coordinator;
+                // All topics are new to it, so this removes no offsets and appends nothing.
+                self.learn_topics(at_work, now);
+            }
             Err(error) => {
                 tracing::error!("groups are refused, since they cannot be read: {error}");
                 self.is_damaged.store(true, Ordering::Relaxed);
@@ -280,6 +286,12 @@ impl GroupService {
     pub fn set_group_config(&self, group: &str, config: GroupConfig) {
         let mut at_work = self.at_work.lock();
         at_work.coordinator.set_group_config(group.into(), config);
+    }
+
+    /// Returns the id of the topic that has this name now.
+    pub fn topic_id(&self, name: &str) -> Option<TopicId> {
+        let stream = self.log.stream(name).ok()?;
+        Some(TopicId(stream.uuid().as_u128()))
     }
 
     /// Notes that a topic was created, changed or deleted.
@@ -306,30 +318,32 @@ impl GroupService {
         names.push(OFFSETS.to_owned());
         let streams = names.iter().filter_map(|name| self.log.stream(name).ok());
         let mut gone = std::mem::take(&mut at_work.topics);
+        let mut actions = Vec::new();
         for stream in streams {
             let known = (stream.uuid().as_u128(), stream.partition_count());
             let before = gone.remove(stream.name());
-            if before.is_some_and(|(id, _)| id != known.0) {
-                // The topic was deleted and created again: the old offsets do not apply to its records.
-                let name = TopicName::from(stream.name());
-                let actions = at_work.coordinator.remove_topic(now, &name);
-                self.act(at_work, now, actions);
-            }
-            if before != Some(known) {
-                at_work.coordinator.put_topic(Topic {
-                    name: stream.name().into(),
-                    id: TopicId(known.0),
-                    partitions: known.1 as i32,
-                });
-            }
             at_work.topics.insert(stream.name().to_owned(), known);
+            if before == Some(known) {
+                continue;
+            }
+            let topic = Topic {
+                name: stream.name().into(),
+                id: TopicId(known.0),
+                partitions: known.1 as i32,
+            };
+            let coordinator = &mut at_work.coordinator;
+            match before {
+                Some((id, _)) if id != known.0 => {
+                    actions.extend(coordinator.replace_topic(now, topic));
+                }
+                _ => coordinator.put_topic(topic),
+            }
         }
-        for name in gone.into_keys() {
-            let actions = at_work
-                .coordinator
-                .remove_topic(now, &TopicName::from(name));
-            self.act(at_work, now, actions);
+        for name in gone.into_keys().map(TopicName::from) {
+            actions.extend(at_work.coordinator.remove_topic(now, &name));
         }
+        // Last, since this replaces the coordinator if the ledger does not take the removals.
+        self.act(at_work, now, actions);
     }
 }
 

@@ -22,8 +22,8 @@ use crate::broker::Broker;
 use crate::client::Client;
 use crate::groups::{
     Answer, CommitOffsets, DeleteOffsets, FetchOffsets, FetchedOffset, Generation, GroupError,
-    LeaderEpoch, Partition, PartitionCommit, Request, TopicCommit, TopicName, TopicOffsets,
-    TopicResults,
+    LeaderEpoch, Partition, PartitionCommit, Request, TopicCommit, TopicId, TopicName,
+    TopicOffsets, TopicResults,
 };
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, ECHOES, ELEMENT_BYTES, nested};
@@ -124,7 +124,8 @@ impl Handle for OffsetFetchRequest {
         coordinate_all(broker, version, self, asked, move |request, mut answers| {
             if version >= SEVERAL_GROUPS_FROM {
                 let groups = request.groups.iter().zip(answers);
-                let groups = groups.map(|(asked, answer)| {
+                let groups = groups.map(|(asked, mut answer)| {
+                    leave_out_deleted(&shown, asked.topics.is_none(), &mut answer);
                     let mut fetched = fetched_group(asked.group_id.clone(), answer);
                     if has_ids {
                         put_ids(&shown, asked, &mut fetched.topics);
@@ -133,7 +134,9 @@ impl Handle for OffsetFetchRequest {
                 });
                 return Some(OffsetFetchResponse::default().with_groups(groups.collect()));
             }
-            match answers.pop()? {
+            let mut answer = answers.pop()?;
+            leave_out_deleted(&shown, request.topics.is_none(), &mut answer);
+            match answer {
                 Answer::FetchOffsets(answer) => Some(fetched(version, request, answer)),
                 _ => None,
             }
@@ -166,7 +169,7 @@ impl Handle for OffsetDeleteRequest {
 
 /// Commits offsets of existing partitions.
 pub fn commit(broker: &Broker, version: i16, request: OffsetCommitRequest) -> Reply {
-    let asked = commit_request(version, &request);
+    let asked = commit_request(broker, version, &request);
     coordinate!(broker, version, request, asked, CommitOffsets(answer) => committed(answer))
 }
 
@@ -183,7 +186,11 @@ fn asked_offsets(request: &OffsetFetchRequest) -> Option<usize> {
     groups.sum()
 }
 
-fn commit_request(version: i16, request: &OffsetCommitRequest) -> Result<Request, ResponseError> {
+fn commit_request(
+    broker: &Broker,
+    version: i16,
+    request: &OffsetCommitRequest,
+) -> Result<Request, ResponseError> {
     let mut committed = request.topics.iter().flat_map(|topic| &topic.partitions);
     if committed.any(|partition| partition.committed_offset < 0) {
         return Err(ResponseError::OffsetOutOfRange);
@@ -204,6 +211,13 @@ fn commit_request(version: i16, request: &OffsetCommitRequest) -> Result<Request
             });
         TopicCommit {
             topic: topic(&committed.name),
+            id: match committed.topic_id.is_nil() {
+                true => broker
+                    .groups()
+                    .topic_id(&committed.name)
+                    .unwrap_or_default(),
+                false => TopicId(committed.topic_id.as_u128()),
+            },
             partitions: partitions.collect(),
         }
     });
@@ -247,6 +261,28 @@ fn name_topics(client: &mut Client, groups: &mut [OffsetFetchRequestGroup]) {
         if let Ok(stream) = client.stream_by_uuid(topic.topic_id) {
             topic.name = topic_name(stream.name());
         }
+    }
+}
+
+/// Takes out the offsets of deleted topics: a topic that has the name now has other records. If the request names its
+/// topics, their partitions stay in the answer, without an offset.
+fn leave_out_deleted(broker: &Broker, asks_for_all: bool, answer: &mut Answer) {
+    let Answer::FetchOffsets(Ok(topics)) = answer else {
+        return;
+    };
+    for topic in topics.iter_mut() {
+        let id = broker.groups().topic_id(&topic.topic);
+        let is_current = |offset: &FetchedOffset| offset.topic.is_none_or(|of| Some(of) == id);
+        for offset in topic.partitions.iter_mut().flat_map(|(_, offset)| offset) {
+            *offset = offset.take().filter(is_current);
+        }
+        if asks_for_all {
+            let partitions = &mut topic.partitions;
+            partitions.retain(|(_, offset)| !matches!(offset, Ok(None)));
+        }
+    }
+    if asks_for_all {
+        topics.retain(|topic| !topic.partitions.is_empty());
     }
 }
 

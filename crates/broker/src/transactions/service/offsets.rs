@@ -92,7 +92,7 @@ impl Appended {
         shares: &ShareService,
         request: &TxnOffsetCommitRequest,
     ) -> Result<Appended, ResponseError> {
-        let commit = commit_request(request)?;
+        let commit = commit_request(groups, request)?;
         Ok(match shares.has_group(&commit.group) {
             true => Appended::Acknowledgements(shares.prepare(request)),
             false => {
@@ -160,6 +160,7 @@ async fn permit_offsets(
 }
 
 fn commit_request(
+    groups: &GroupService,
     request: &TxnOffsetCommitRequest,
 ) -> Result<CommitTransactionOffsets, ResponseError> {
     let mut committed = request.topics.iter().flat_map(|topic| &topic.partitions);
@@ -168,6 +169,7 @@ fn commit_request(
     }
     let topics = request.topics.iter().map(|topic| TopicCommit {
         topic: TopicName::from(&**topic.name),
+        id: groups.topic_id(&topic.name).unwrap_or_default(),
         partitions: topic.partitions.iter().map(commit_of).collect(),
     });
     let instance = request.group_instance_id.as_ref();
