@@ -54,6 +54,7 @@ pub use error::response_error;
 pub use key_reads::{KeyReads, OLDER_READ_BYTES_MAX, Thread, Threads};
 pub use key_transactions::{ChangeOutcome, KeyTransactions, OwnedChange, TogetherError};
 pub use listener::{ListenerConfig, Protocol};
+pub use local::LocalNetwork;
 pub use requests::started_documentation;
 pub use security::service::{SecurityError, set_password};
 pub use security::{FetchError, KeySource, KeysUrl, SecurityConfig, TokenConfig, TokenKeysError};

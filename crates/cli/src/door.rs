@@ -1,22 +1,22 @@
 //! A server inside the program itself, and a client for it.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::bail;
-use millstream_base::{SystemRandom, TcpNetwork};
+use millstream_base::{Network, SystemRandom, TcpNetwork};
 use millstream_broker::security::check_exposure;
-use millstream_broker::{BrokerConfig, ListenerConfig, Server, StartError};
+use millstream_broker::{BrokerConfig, ListenerConfig, LocalNetwork, Server, StartError};
 use millstream_client::ClientConfig;
-use millstream_log::Log;
+use millstream_log::{Log, SOCKET};
 
 use crate::console::Progress;
 use crate::node;
 use crate::remote::Remote;
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{LISTEN_DEFAULT, Settings, SettingsError};
 
-/// A server of the log, and a client that connects to it over the network.
+/// A server of the log, and a client that connects to it.
 pub struct Door {
     remote: Remote,
     /// The server, which stops when this is dropped.
@@ -41,11 +41,18 @@ impl Door {
         }
         check_exposure(listener.address, false, false, false).map_err(SettingsError::from)?;
         let free = ListenerConfig::new(SocketAddr::new(listener.address.ip(), 0));
-        let server = match start(log, listener.clone(), settings) {
+        let start = |listener| {
+            let config = BrokerConfig {
+                local_socket: std::path::absolute(log.dir()).ok(),
+                ..config(listener, settings)
+            };
+            start(&TcpNetwork, config, log)
+        };
+        let server = match start(listener.clone()) {
             Err(StartError::Listen { error, .. })
                 if settings.listen.is_none() && error.kind() == ErrorKind::AddrInUse =>
             {
-                start(log, free, settings)?
+                start(free)?
             }
             started => started?,
         };
@@ -57,18 +64,23 @@ impl Door {
         })
     }
 
-    /// Listens on a free port of this machine, for this program alone.
+    /// Serves this program alone, over the socket in the data directory: it asks for no login, and other users reach
+    /// every port of the machine.
     fn private(log: &Log, settings: &Settings) -> anyhow::Result<Door> {
-        if settings.authentication == Some(true) {
-            bail!(
-                "the data directory requires logins: serve it with `millstream start`, and name that server with --server"
-            );
+        const REMEDY: &str = "serve it with `millstream start`, and name that server with --server";
+        if settings.has_logins() {
+            bail!("the data directory requires logins: {REMEDY}");
         }
-        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = start(log, ListenerConfig::new(local), settings)?;
-        let address = server.local_address();
+        let config = config(ListenerConfig::new(LISTEN_DEFAULT), settings);
+        let server = match start(&LocalNetwork::new(log.dir()), config, log) {
+            Err(StartError::Listen { error, .. }) => {
+                let dir = log.dir().display();
+                bail!("cannot create a socket in the data directory {dir}: {error}; {REMEDY}")
+            }
+            started => started?,
+        };
         Ok(Door {
-            remote: Remote::with(ClientConfig::new(address.to_string()))?,
+            remote: Remote::with(ClientConfig::of_socket(log.dir().join(SOCKET)))?,
             _server: server,
         })
     }
@@ -93,15 +105,16 @@ pub fn with_server(
     Ok(log.close()?)
 }
 
-fn start(log: &Log, listener: ListenerConfig, settings: &Settings) -> Result<Server, StartError> {
-    let clock = Arc::clone(log.clock());
-    let random = Arc::new(SystemRandom);
+fn config(listener: ListenerConfig, settings: &Settings) -> BrokerConfig {
     let defaults = BrokerConfig::new(listener.address);
-    let config = BrokerConfig {
+    BrokerConfig {
         listeners: vec![listener],
-        local_socket: std::path::absolute(log.dir()).ok(),
         partitions_default: settings.partitions.unwrap_or(defaults.partitions_default),
         ..defaults
-    };
-    Server::start(&TcpNetwork, config, log.clone(), clock, random)
+    }
+}
+
+fn start(network: &impl Network, config: BrokerConfig, log: &Log) -> Result<Server, StartError> {
+    let clock = Arc::clone(log.clock());
+    Server::start(network, config, log.clone(), clock, Arc::new(SystemRandom))
 }

@@ -286,7 +286,7 @@ impl Settings {
     }
 
     /// Whether clients of any listener have to log in.
-    fn has_logins(&self) -> bool {
+    pub fn has_logins(&self) -> bool {
         self.authentication == Some(true) || self.any_protocol(|it| it.authentication)
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,9 @@ pub struct ClientConfig {
     /// Some servers of the cluster, each as `HOST:PORT`: the first one that answers names the
     /// others.
     pub servers: Vec<String>,
+    /// The Unix socket of the only server, which runs as the same user on this machine. With it, the
+    /// client opens no TCP connection, whatever addresses the server names.
+    pub socket: Option<PathBuf>,
     /// The client id; servers apply statistics and quotas by it.
     pub client_id: String,
     /// The user that the client logs in as; without it, the client is anonymous.
@@ -45,6 +49,7 @@ impl ClientConfig {
     pub fn new(server: impl Into<String>) -> ClientConfig {
         ClientConfig {
             servers: vec![server.into()],
+            socket: None,
             client_id: "millstream".to_owned(),
             login: None,
             token: None,
@@ -55,6 +60,15 @@ impl ClientConfig {
             unknown_timeout: Duration::from_secs(5),
             native: true,
             answer_bytes_max: 128 << 20,
+        }
+    }
+
+    /// Returns the defaults, for the server behind a Unix socket.
+    pub fn of_socket(path: impl Into<PathBuf>) -> ClientConfig {
+        let path = path.into();
+        ClientConfig {
+            socket: Some(path.clone()),
+            ..ClientConfig::new(path.display().to_string())
         }
     }
 }

@@ -73,11 +73,15 @@ pub struct Pending<Q> {
 }
 
 impl Connection {
-    /// Connects to `HOST:PORT`, encrypts and logs in according to the settings.
+    /// Connects to `HOST:PORT`, or to the socket of the settings instead; encrypts and logs in
+    /// according to the settings.
     ///
     /// # Errors
     /// When the address cannot be reached, or the other side is no server that accepts this client.
     pub async fn open(address: &str, config: &ClientConfig) -> Result<Connection, ClientError> {
+        if let Some(socket) = &config.socket {
+            return Connection::open_local(socket, config).await;
+        }
         let opened = timeout(config.connect_timeout, Connection::set_up(address, config)).await;
         opened.unwrap_or_else(|_| {
             Err(connect_error(

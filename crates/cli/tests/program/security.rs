@@ -1,9 +1,13 @@
 //! The clients that `millstream start` admits.
 
+use std::collections::HashSet;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::process::Child;
 
 use millstream_client::{Client, ClientConfig, Hash, Login, Mechanism};
+use rustix::process::Signal;
 use serde_json::json;
 use tempfile::tempdir;
 
@@ -36,6 +40,55 @@ fn the_first_user_is_created_without_a_running_server() {
     refused.assert_fails(1, &["in use"]);
     let ended = server.stop();
     assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+}
+
+/// Returns how many TCP ports a program listens on.
+fn ports(child: &Child) -> usize {
+    let process = format!("/proc/{}", child.id());
+    let files = fs::read_dir(format!("{process}/fd")).unwrap();
+    let targets = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let targets: HashSet<String> = targets.map(|it| it.display().to_string()).collect();
+    let tables = ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("{process}/net/{table}")));
+    let lines = tables.iter().flatten().flat_map(|table| table.lines());
+    let is_port = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // The kernel's number of the state LISTEN.
+        fields[3] == "0A" && targets.contains(&format!("socket:[{}]", fields[9]))
+    };
+    lines.filter(is_port).count()
+}
+
+/// Every user of the machine reaches a port, and the command asks for no login.
+#[test]
+fn a_command_on_a_data_directory_serves_it_on_no_port() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    run(&data, &["stream", "create", "t", "--keyed"]).assert_done();
+    run(&data, &["kv", "put", "t", "a", "x"]).assert_done();
+    let mut child = spawn(&data, &["kv", "watch", "t", "--snapshot"]);
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "a\tx\n");
+    assert_eq!(ports(&child), 0);
+    child.stdout = Some(stdout.into_inner());
+    send_signal(&child, Signal::INT);
+    finish(child).assert_done();
+    let server = Server::start(&data, &[]).into_child();
+    assert_eq!(ports(&server), 1);
+    send_signal(&server, Signal::TERM);
+    finish(server).assert_done();
+}
+
+#[test]
+fn a_command_on_a_data_directory_with_logins_names_the_remedy() {
+    let dir = tempdir().unwrap();
+    let data = dir.path().join("data");
+    run(&data, &["stream", "create", "t", "--keyed"]).assert_done();
+    let file = dir.path().join("millstream.toml");
+    fs::write(&file, "listen = \"SASL_PLAINTEXT://127.0.0.1:0\"\n").unwrap();
+    let scan = ["kv", "scan", "t", "--config", file.to_str().unwrap()];
+    run(&data, &scan).assert_fails(1, &["requires logins", "millstream start", "--server"]);
 }
 
 #[test]
