@@ -37,9 +37,12 @@ pub fn run(args: &ConsumeArgs, remote: &Remote, is_json: bool, stop: &Stop) -> a
     let mut printer = Printer::new(args, is_json);
     printer.begin().context(CANNOT_WRITE)?;
     let printed = print_all(args, remote, &mut consumer, &mut printer, stop);
+    if printed.is_ok() {
+        // An error drops the consumer, which commits nothing then.
+        printer.end().context(CANNOT_WRITE)?;
+    }
     let closed = remote.wait(consumer.close());
     printed?;
-    printer.end().context(CANNOT_WRITE)?;
     closed
 }
 
@@ -168,9 +171,18 @@ fn print_all(
         match remote.runtime().block_on(next) {
             Ok(fetched) => {
                 let fetched = fetched.map_err(explained)?;
-                if let Some(done) = print(&fetched, &mut decompressor, printer)? {
-                    consumer.mark(fetched.place(), done);
+                let mut printed = print(&fetched, &mut decompressor, printer);
+                // From the next call on, the consumer may commit these records.
+                if printed.is_ok() && args.group.is_some() {
+                    let flushed = printer.out.flush().context(CANNOT_WRITE);
+                    printed = flushed.and(printed);
                 }
+                match &printed {
+                    Ok(None) => {}
+                    Ok(Some(done)) => consumer.mark(fetched.place(), *done),
+                    Err(_) => consumer.mark(fetched.place(), fetched.from()),
+                }
+                printed?;
             }
             Err(_) => {
                 printer.out.flush().context(CANNOT_WRITE)?;

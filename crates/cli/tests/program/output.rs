@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use tempfile::tempdir;
 
-use crate::support::{Run, program, run, run_with_input};
+use crate::support::{Run, Server, program, run, run_with_input, start};
 
 const SOME_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
@@ -108,4 +108,33 @@ fn a_reader_that_closes_stdout_early_does_not_fail_a_command() {
     }
     std::fs::remove_file(input).unwrap();
     assert!(run(data, &["consume", "s"]).assert_done().text() == lines);
+}
+
+/// With 10,000 records a write fails in the middle of the records that arrive together.
+#[test]
+fn a_group_does_not_commit_records_that_cannot_be_printed() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    for (group, count) in [("few", 3), ("many", 10_000)] {
+        let stream = format!("s{count}");
+        server.run(&["stream", "create", &stream]).assert_done();
+        let lines: String = (0..count).map(|number| format!("{number}\n")).collect();
+        let produce = ["produce", &stream];
+        let produced = server.run_with_input(&produce, lines.clone().into_bytes());
+        produced.assert_done();
+        let consume = ["consume", &stream, "--group", group];
+        for format in [&[][..], &["--json"]] {
+            let mut command = server.command(&[&consume[..], format].concat());
+            command.stdout(File::create("/dev/full").unwrap());
+            let output = command.spawn().unwrap().wait_with_output().unwrap();
+            Run::from(output).assert_fails(1, &["error: cannot write to stdout"]);
+        }
+        let mut closed = start(&mut server.command(&consume));
+        drop(closed.stdout.take());
+        let output = closed.wait_with_output().unwrap();
+        assert_eq!(Run::from(output).assert_done().stderr, "");
+        assert!(server.run(&consume).assert_done().text() == lines);
+        assert_eq!(server.run(&consume).assert_done().text(), "");
+    }
+    server.stop();
 }
