@@ -215,6 +215,8 @@ pub enum Command {
     ///   transactions  no transaction has been open for longer than --transaction-age
     ///   groups        with --watch-groups: each group that has a lag commits offsets
     ///
+    /// The checks cover the streams, transactions and groups that the user may describe.
+    ///
     /// Example: millstream health --free 10GiB --watch-groups 30s
     ///
     /// The fields of --json: is_healthy, and checks, each with check, is_ok and text.

@@ -76,6 +76,12 @@ fn check(
     Check { name, result }
 }
 
+/// Counts what a check covers: servers leave out of their lists what the user may not describe.
+fn covered(count: usize, what: &str) -> String {
+    let count = count_of(count as u64, what);
+    format!("{count} that the user may describe")
+}
+
 fn server(remote: &Remote) -> anyhow::Result<Result<String, String>> {
     let servers = remote.runtime().block_on(remote.client().servers());
     Ok(match servers {
@@ -112,7 +118,7 @@ fn streams(remote: &Remote) -> anyhow::Result<Result<String, String>> {
         None => Ok(format!(
             "{} in {} accept writes",
             count_of(partitions, "partition"),
-            count_of(listed.len() as u64, "stream")
+            covered(listed.len(), "stream")
         )),
         Some(first) => Err(format!(
             "{} with a fault; the first is {first}",
@@ -144,7 +150,7 @@ fn disk(remote: &Remote, free_min: ByteSize) -> anyhow::Result<Result<String, St
 fn open_transactions(remote: &Remote, age_max: Duration) -> anyhow::Result<Result<String, String>> {
     let found = remote.wait(remote.client().transactions())?;
     let open: Vec<_> = found.iter().filter(|it| it.is_open()).collect();
-    let count = count_of(open.len() as u64, "open transaction");
+    let count = covered(open.len(), "open transaction");
     let ages = open
         .iter()
         .filter_map(|it| Some((transactions::age(it)?, &it.id)));
@@ -174,12 +180,11 @@ fn watch_groups(remote: &Remote, time: Duration) -> anyhow::Result<Result<String
         .filter(is_stuck)
         .map(|group| group.name.as_str())
         .collect();
+    let is_watched = |group: &&GroupState| before.contains_key(&group.name);
+    let count = covered(now.iter().filter(is_watched).count(), "group");
     let watched = format_duration(time);
     Ok(match stuck.is_empty() {
-        true => Ok(format!(
-            "{} without a standstill within {watched}",
-            count_of(now.len() as u64, "group")
-        )),
+        true => Ok(format!("no standstill within {watched} in {count}")),
         false => Err(format!(
             "{} with a lag committed nothing within {watched}: {}",
             count_of(stuck.len() as u64, "group"),

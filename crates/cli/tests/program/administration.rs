@@ -12,7 +12,7 @@ use millstream_wire::{ShareAcknowledgeRequest, ShareFetchRequest, StrBytes};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::http::start;
+use crate::http::{run_as_admin, start, start_with_admin};
 use crate::support::{Server, finish, get_json, program, wait_until};
 use crate::transactions::payments;
 
@@ -523,6 +523,42 @@ fn health_reports_each_check_and_fails_with_one_of_them() {
         "{}",
         gone.text()
     );
+}
+
+/// The server hides resources from a user without rights, and health must not pass for a check of all of them.
+#[test]
+fn health_says_that_it_covers_what_the_user_may_describe() {
+    let dir = tempdir().unwrap();
+    let (server, _) = start_with_admin(dir.path());
+    let admin = |args: &[&str], input: &str| run_as_admin(&server, dir.path(), args, input);
+    admin(&["stream", "create", "s"], "");
+    admin(&["produce", "s"], "line\n");
+    let bob = dir.path().join("bob");
+    fs::write(&bob, "another\n").unwrap();
+    admin(&["user", "set", "bob"], "another\n");
+    let add = ["acl", "add", "allow", "--principal", "User:bob"];
+    let allow = |args: &[&str]| admin(&[&add[..], &["--operation", "describe"], args].concat(), "");
+    allow(&["--resource", "cluster"]);
+    let health = || {
+        let login = ["--user", "bob", "--password-file", bob.to_str().unwrap()];
+        let health = ["health", "--free", "1B", "--watch-groups", "1ms"];
+        let text = server
+            .run(&[&health[..], &login].concat())
+            .assert_done()
+            .text();
+        let lines = text.lines().map(|line| line[14..].trim().to_owned());
+        lines.collect::<Vec<_>>()
+    };
+    let streams = |count| format!("ok      {count} that the user may describe accept writes");
+    let found = health();
+    assert_eq!(found[1], streams("0 partitions in 0 streams"));
+    let none = "ok      0 open transactions that the user may describe";
+    assert_eq!(found[3], none);
+    let none = "ok      no standstill within 1ms in 0 groups that the user may describe";
+    assert_eq!(found[4], none);
+    allow(&["--resource", "stream", "--name", "s"]);
+    assert_eq!(health()[1], streams("1 partition in 1 stream"));
+    server.stop();
 }
 
 #[test]
