@@ -20,6 +20,7 @@ mod kv;
 mod lines;
 mod node;
 mod objects;
+mod output;
 mod produce;
 mod profiles;
 mod quickstart;

@@ -2,10 +2,7 @@
 
 mod remote;
 
-use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use base64::prelude::BASE64_STANDARD;
@@ -19,6 +16,7 @@ use crate::args::ObjectCommand;
 use crate::console::{Align, CANNOT_WRITE, Table, print_json, report, stdout};
 use crate::input::Input;
 use crate::node;
+use crate::output::write_file;
 use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -70,7 +68,8 @@ fn carry_out(command: ObjectCommand, objects: &impl Objects, is_json: bool) -> a
             let mut content = content.map_err(|error| with_nearest(error, objects, &name))?;
             match output {
                 Some(path) => {
-                    write_file(&mut content, &path, &Stop::on_signals()?)?;
+                    let (name, stop) = (path.display().to_string(), Stop::on_signals()?);
+                    write_file(&path, |file| copy(&mut content, file, &name, Some(&stop)))?;
                     done(&content.info, "wrote")
                 }
                 None if is_json => print_document(&mut content),
@@ -128,37 +127,6 @@ impl Objects for Log {
         self.delete_object(name)?;
         Ok(info)
     }
-}
-
-/// Writes a file atomically: it appears with the whole content, or not at all. Writes to other targets, as pipes, go
-/// out as they come.
-fn write_file(content: &mut Content<'_>, path: &Path, stop: &Stop) -> anyhow::Result<()> {
-    let name = path.display().to_string();
-    let cannot_write = || format!("cannot write to {name}");
-    let path = match path.metadata() {
-        // Replaces the target of a link, and not the link itself.
-        Ok(found) if found.is_file() => path.canonicalize().with_context(cannot_write)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
-            path.to_owned()
-        }
-        _ => {
-            let mut file = File::create(path).with_context(cannot_write)?;
-            return copy(content, &mut file, &name, Some(stop));
-        }
-    };
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(".millstream-")
-        // The permissions of a new file, limited by the user's umask.
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)
-        .with_context(cannot_write)?;
-    copy(content, &mut file, &name, Some(stop))?;
-    file.persist(&path).with_context(cannot_write)?;
-    Ok(())
 }
 
 /// Prints an object's fields and content. Encodes the content as it streams, since it may be larger than memory.

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use crate::args::{CopyArgs, ExportArgs, ImportArgs};
 use crate::console::{count_of, report, stdout};
 use crate::consume::as_json;
+use crate::output::write_file;
 use crate::remote::{Remote, explained};
 use crate::settings::{Settings, profiles};
 use crate::usage::WrongUsage;
@@ -101,29 +102,28 @@ fn other_server(args: &CopyArgs) -> anyhow::Result<Option<Remote>> {
 /// Writes the records that exist now as JSON lines.
 pub fn export(args: &ExportArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     let ExportArgs { stream, file, .. } = args;
-    let shown = file.display();
-    let cannot_write = || format!("cannot write {shown}");
+    let is_stdout = file == Path::new(STANDARD);
+    let shown = match is_stdout {
+        true => "stdout".to_owned(),
+        false => file.display().to_string(),
+    };
+    let cannot_write = || format!("cannot write to {shown}");
     let write = |out: &mut dyn Write| {
         let count = each_record(remote, stream, args.from, |partition, record| {
             let partition = u32::try_from(partition).unwrap_or_default();
-            serde_json::to_writer(&mut *out, &as_json(partition, record))?;
-            out.write_all(b"\n").with_context(cannot_write)
+            // Only as an error of input and output does a closed pipe keep its kind.
+            serde_json::to_writer(&mut *out, &as_json(partition, record))
+                .map_err(io::Error::from)
+                .and_then(|()| out.write_all(b"\n"))
+                .with_context(cannot_write)
         })?;
         out.flush().with_context(cannot_write)?;
         anyhow::Ok(count)
     };
-    if file == Path::new(STANDARD) {
+    if is_stdout {
         return write(&mut stdout()).map(drop);
     }
-    // The file appears when it is complete.
-    let folder = file
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let temporary = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));
-    let mut temporary = temporary.with_context(cannot_write)?;
-    let count = write(&mut io::BufWriter::new(temporary.as_file_mut()))?;
-    temporary.as_file().sync_all().with_context(cannot_write)?;
-    temporary.persist(file).with_context(cannot_write)?;
+    let count = write_file(file, |file| write(&mut io::BufWriter::new(file)))?;
     report(
         is_json,
         &json!({ "stream": stream, "file": file, "records": count }),

@@ -2,7 +2,7 @@
 //! stderr.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -136,5 +136,25 @@ fn a_group_does_not_commit_records_that_cannot_be_printed() {
         assert!(server.run(&consume).assert_done().text() == lines);
         assert_eq!(server.run(&consume).assert_done().text(), "");
     }
+    server.stop();
+}
+
+#[test]
+fn a_reader_that_closes_the_pipe_of_an_export_does_not_fail_it() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    server.run(&["stream", "create", "s"]).assert_done();
+    // More than a pipe holds.
+    let lines = format!("{}\n", "x".repeat(100)).repeat(5_000);
+    let produced = server.run_with_input(&["produce", "s"], lines.into_bytes());
+    produced.assert_done();
+    let mut child = start(&mut server.command(&["stream", "export", "s", "-"]));
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert!(line.contains("\"offset\":0"), "{line}");
+    drop(stdout);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(Run::from(output).assert_done().stderr, "");
     server.stop();
 }

@@ -19,7 +19,7 @@ use crate::support::{
     Server, finish, program_with_hangup, run, send_signal, spawn, start, wait_until,
 };
 
-fn fifo(folder: &Path, name: &str) -> PathBuf {
+pub fn fifo(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
     mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
     path

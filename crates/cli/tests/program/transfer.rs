@@ -1,8 +1,14 @@
 //! Records are removed, copied, exported and imported.
 
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, symlink};
+
+use rustix::fs::OFlags;
 use serde_json::Value;
 use tempfile::tempdir;
 
+use crate::signals::fifo;
 use crate::support::{Server, finish, program, run};
 
 /// Records with and without keys, values and headers, and with bytes that are not UTF-8.
@@ -66,6 +72,36 @@ fn exported_records_come_back_with_headers_nulls_bytes_and_times() {
         "1970-01-01T00:00:03Z",
     ]);
     assert_eq!(recent.assert_done().text().lines().count(), 2);
+    server.stop();
+}
+
+#[test]
+fn an_export_writes_into_pipes_and_through_links() {
+    let dir = tempdir().unwrap();
+    let server = server_with_records(&dir.path().join("data"));
+    let export = |path: &std::path::Path| {
+        let export = ["stream", "export", "s", path.to_str().unwrap()];
+        server.run(&export).assert_done();
+    };
+    let fifo = fifo(dir.path(), "fifo");
+    // A blocking open would wait for the writer. The lines fit into the pipe.
+    let mut reader = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(&fifo)
+        .unwrap();
+    export(&fifo);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!(text.lines().count(), 4);
+    assert!(fifo.metadata().unwrap().file_type().is_fifo());
+
+    let [file, link] = ["file", "link"].map(|name| dir.path().join(name));
+    symlink(&file, &link).unwrap();
+    fs::write(&file, "before").unwrap();
+    export(&link);
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    assert!(link.is_symlink());
     server.stop();
 }
 
