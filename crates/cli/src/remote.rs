@@ -1,7 +1,8 @@
 //! The server to which a command connects.
 
+use std::fs::File;
 use std::future::Future;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -17,6 +18,12 @@ use crate::usage::WrongUsage;
 
 /// The number of network threads beside the command's own thread.
 const THREADS: usize = 2;
+
+/// The longest password, in bytes.
+const PASSWORD_BYTES_MAX: usize = 4096;
+
+/// The longest end of a line, `\r\n`.
+const LINE_END_BYTES_MAX: usize = 2;
 
 /// A client, and the threads that it works on.
 pub struct Remote {
@@ -184,12 +191,26 @@ fn read_token(path: &Path) -> io::Result<String> {
     Ok(token.to_owned())
 }
 
-/// The first line of a file.
 fn read_password(path: &Path) -> anyhow::Result<String> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    match text.lines().next() {
-        Some(password) if !password.is_empty() => Ok(password.to_owned()),
-        _ => bail!("there is no password in the first line of {name}"),
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    password_of(BufReader::new(file), &name)
+}
+
+/// Returns the password in the first line of an input, which `name` names in errors.
+pub fn password_of(input: impl BufRead, name: &str) -> anyhow::Result<String> {
+    let mut line = Vec::new();
+    let bytes_max = PASSWORD_BYTES_MAX + LINE_END_BYTES_MAX;
+    let read = input.take(bytes_max as u64).read_until(b'\n', &mut line);
+    read.with_context(|| format!("cannot read {name}"))?;
+    let is_of_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let length = line.iter().rposition(|byte| !is_of_end(byte));
+    line.truncate(length.map_or(0, |last| last + 1));
+    if line.is_empty() {
+        bail!("there is no password in the first line of {name}");
     }
+    if line.len() > PASSWORD_BYTES_MAX {
+        bail!("the password in the first line of {name} is longer than {PASSWORD_BYTES_MAX} bytes");
+    }
+    String::from_utf8(line).with_context(|| format!("the password in {name} is not UTF-8"))
 }

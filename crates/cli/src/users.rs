@@ -1,9 +1,9 @@
 //! `millstream user`: the users that may log in at the server.
 
-use std::io::{self, BufRead, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use millstream_base::SystemRandom;
 use millstream_broker::set_password;
 use millstream_client::{Hash, Mechanism, User};
@@ -13,11 +13,8 @@ use serde_json::{Value, json};
 use crate::args::UserCommand;
 use crate::console::{Align, Progress, Table, print_json, report};
 use crate::node;
-use crate::remote::Remote;
+use crate::remote::{Remote, password_of};
 use crate::settings::Settings;
-
-/// The longest password, in bytes.
-const PASSWORD_BYTES_MAX: u64 = 4096;
 
 /// The document that `--json` prints.
 #[derive(Serialize)]
@@ -113,13 +110,5 @@ fn read_password(user: &str) -> anyhow::Result<String> {
         }
         return Ok(password);
     }
-    let mut line = String::new();
-    let mut stdin = io::stdin().lock().take(PASSWORD_BYTES_MAX);
-    let read = stdin.read_line(&mut line);
-    read.context("cannot read the password from stdin")?;
-    let password = line.trim_end_matches(['\r', '\n']);
-    if password.is_empty() {
-        bail!("there is no password on stdin: write it to the first line");
-    }
-    Ok(password.to_owned())
+    password_of(io::stdin().lock(), "stdin")
 }

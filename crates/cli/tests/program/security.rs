@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tempfile::tempdir;
 
-use crate::support::{Server, finish, run, run_with_input, send_signal, spawn};
+use crate::support::{Server, finish, program, run, run_with_input, send_signal, spawn};
 use crate::tokens::{CLAIMS, TokenSigner};
 
 #[test]
@@ -32,7 +32,7 @@ fn a_listener_for_other_machines_needs_authentication_or_insecure() {
 fn the_first_user_is_created_without_a_running_server() {
     let data = tempdir().unwrap();
     let init = ["user", "init", "admin"];
-    run(data.path(), &init).assert_fails(1, &["no password on stdin"]);
+    run(data.path(), &init).assert_fails(1, &["no password", "stdin"]);
     let made = run_with_input(data.path(), &init, b"a secret\n".to_vec());
     made.assert_done();
     let server = Server::start(data.path(), &["--authentication"]);
@@ -40,6 +40,28 @@ fn the_first_user_is_created_without_a_running_server() {
     refused.assert_fails(1, &["in use"]);
     let ended = server.stop();
     assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_password_that_is_too_long_is_refused_and_not_cut() {
+    let dir = tempdir().unwrap();
+    let init = |password: &str| {
+        let input = format!("{password}\r\n").into_bytes();
+        run_with_input(&dir.path().join("data"), &["user", "init", "admin"], input)
+    };
+    let [longest, longer] = [4096, 4097].map(|bytes| "p".repeat(bytes));
+    init(&longest).assert_done();
+    init(&longer).assert_fails(1, &["stdin", "longer than 4096 bytes"]);
+    let file = dir.path().join("password");
+    let list = |password: &str| {
+        fs::write(&file, password).unwrap();
+        let login = ["--user", "admin", "--password-file", file.to_str().unwrap()];
+        let server = ["stream", "list", "--server", "127.0.0.1:1"];
+        finish(program().args(server).args(login).spawn().unwrap())
+    };
+    list(&longest).assert_fails(1, &["cannot reach"]);
+    list(&longer).assert_fails(1, &["longer than 4096 bytes"]);
+    list("\n").assert_fails(1, &["no password"]);
 }
 
 /// Returns how many TCP ports a program listens on.
