@@ -436,6 +436,26 @@ test("objectives, and how best-effort work yields to them, are a picture", async
   await checkBehaviour();
 });
 
+test("members that come and go leave the slots in use of other members as they are", async () => {
+  const objective = {
+    name: "q", percentile: 99, within_seconds: 0.03, latency_seconds: 0.01, missed_alone: false,
+    answered: 1, late: 0, refused: 0, held: 0,
+  };
+  let polls = 0;
+  const { page, checkBehaviour } = await open({ viewport: DESKTOP }, async (page) => {
+    await page.route("**/api/v1/pool", (route) => {
+      polls += 1;
+      const members = [{ name: "q", class: "critical", waiting: 0, taken_seconds: polls / 2 }];
+      if (polls % 2) members.unshift({ name: "other", class: "critical", waiting: 0, taken_seconds: 100 });
+      return route.fulfill({
+        json: { slots: 2, level: 100, age_seconds: polls, members, objectives: [objective], decisions: [] },
+      });
+    });
+  });
+  await page.locator("#members tbody tr").last().getByText("0.50", { exact: true }).waitFor();
+  await checkBehaviour();
+});
+
 test("a lost connection is visible, and the page comes back by itself", async () => {
   const { page } = await open({ viewport: DESKTOP });
   await waitForCampaigns(page);
