@@ -94,7 +94,9 @@ impl Sender {
             for (server, chunks) in plan.requests {
                 self.send(server, chunks).await;
             }
+            // A time in the past is of a server that no partition wants.
             let retries = self.servers.values().filter_map(|server| server.retry_at);
+            let retries = retries.filter(|at| *at > now);
             wake_at = wake_at.into_iter().chain(retries).min();
             let wake = async {
                 match wake_at {

@@ -8,6 +8,7 @@ use millstream_client::{
     ProducerRecord, ResponseError, Stored,
 };
 use millstream_record::Decompressor;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::support::{Node, produce};
 
@@ -222,6 +223,13 @@ async fn records_not_stored_in_time_fail() {
     let error = delivery.wait().await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
     assert!(producer.flush().await.is_err());
+    // The producer does not retry the connection while it has nothing to send, and sleeps.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let before = used();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let spent = used() - before;
+    assert!(spent < Duration::from_millis(100), "{spent:?}");
 }
 
 /// A client that does not wait long for a stream that is gone.
