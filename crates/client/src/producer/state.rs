@@ -54,6 +54,8 @@ pub(super) struct Transaction {
     pub has_records: bool,
     /// The error that leaves only the abort.
     pub failed: Option<ClientError>,
+    /// Whether the first attempt to end it was to commit it; `None` before. The server may still have the transaction.
+    pub ending: Option<bool>,
     /// Whether the producer must add partitions to a transaction before it writes to them.
     pub adds_partitions: bool,
 }
@@ -326,6 +328,7 @@ impl State {
             transaction.is_open = false;
             transaction.has_records = false;
             transaction.failed = None;
+            transaction.ending = None;
         }
     }
 

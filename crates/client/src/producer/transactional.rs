@@ -67,6 +67,7 @@ impl TransactionalProducer {
             is_open: false,
             has_records: false,
             failed: None,
+            ending: None,
             adds_partitions,
         };
         let id = Arc::from(config.id.as_str());
@@ -97,11 +98,15 @@ impl TransactionalProducer {
     /// Begins a transaction. Its first records announce it to the server.
     ///
     /// # Errors
-    /// When one is open.
+    /// When one is open, or its end has failed: repeat the [`commit`](Self::commit) or [`abort`](Self::abort).
     pub fn begin(&self) -> Result<(), ClientError> {
         let mut state = self.producer.shared.state.lock();
         match &mut state.transaction {
-            Some(transaction) if !transaction.is_open && transaction.failed.is_none() => {
+            Some(transaction)
+                if !transaction.is_open
+                    && transaction.failed.is_none()
+                    && transaction.ending.is_none() =>
+            {
                 transaction.is_open = true;
                 Ok(())
             }
@@ -199,7 +204,8 @@ impl TransactionalProducer {
     ///
     /// # Errors
     /// When some records were not stored: [`abort`](Self::abort) it. When the server does not answer in time, the
-    /// outcome is unknown; the next producer that begins with the transactional id waits for it.
+    /// outcome is unknown until a repeated call succeeds; the next producer that begins with the transactional id waits
+    /// for it.
     pub async fn commit(&self) -> Result<(), ClientError> {
         self.flush().await?;
         self.end(true).await
@@ -208,7 +214,7 @@ impl TransactionalProducer {
     /// Aborts the transaction: none of its records counts.
     ///
     /// # Errors
-    /// When the producer is fenced, or the server does not answer in time.
+    /// When the producer is fenced, or the server does not answer in time: repeat the call.
     pub async fn abort(&self) -> Result<(), ClientError> {
         self.producer.shared.state.lock().cancel_transaction();
         self.answered().await;
@@ -223,9 +229,11 @@ impl TransactionalProducer {
                 .transaction
                 .as_mut()
                 .ok_or(ClientError::NoTransaction)?;
-            if is_committed {
+            // A commit that is repeated has all records.
+            if is_committed && transaction.ending != Some(true) {
                 transaction.check()?;
             }
+            transaction.ending.get_or_insert(is_committed);
             transaction.is_open = false;
             (transaction.identity, transaction.has_records)
         };

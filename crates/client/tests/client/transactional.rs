@@ -1,15 +1,19 @@
 //! The transactional producer against a server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_client::{
-    Client, ClientError, Consumer, ConsumerConfig, Isolation, ProducerConfig, ProducerRecord,
-    ResponseError, Start, TransactionConfig, TransactionalProducer,
+    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, Isolation, ProducerConfig,
+    ProducerRecord, ResponseError, Start, TransactionConfig, TransactionalProducer,
 };
+use millstream_wire::ApiKey;
 use tokio::time::timeout;
 
 use crate::consuming::{place, values};
+use crate::gate::node_behind_gate;
 use crate::support::{Node, TIME_MAX, client_through, node_behind_proxy, produce};
 
 const PARTITIONS: u32 = 3;
@@ -216,6 +220,45 @@ async fn fencing_the_producers_of_an_id_aborts_the_open_transaction() {
     assert!(!listed[0].is_open());
     assert!(two.commit().await.unwrap_err().is_fenced());
     assert!(committed_sorted(&client).await.is_empty());
+}
+
+/// The next transaction would have the identity of the one before.
+#[tokio::test]
+async fn no_transaction_begins_before_the_one_before_has_ended() {
+    let swallows = Arc::new(AtomicBool::new(false));
+    let is_on = Arc::clone(&swallows);
+    let (node, address) = node_behind_gate(move |api| {
+        std::future::ready(api != ApiKey::EndTxn || !is_on.load(Ordering::Relaxed))
+    })
+    .await;
+    node.create("t", PARTITIONS);
+    let mut client = ClientConfig::new(address.to_string());
+    client.request_timeout = Duration::from_secs(2);
+    let settings = ProducerConfig {
+        delivery_timeout: Duration::from_secs(2),
+        ..ProducerConfig::default()
+    };
+    let client = Client::new(client);
+    let producer = TransactionalProducer::new(&client, settings, config("tx"));
+    let producer = producer.await.unwrap();
+    for is_committed in [false, true] {
+        let end = async || match is_committed {
+            true => producer.commit().await,
+            false => producer.abort().await,
+        };
+        producer.begin().unwrap();
+        send(&producer, if is_committed { "kept" } else { "lost" }).await;
+        producer.flush().await.unwrap();
+        swallows.store(true, Ordering::Relaxed);
+        end().await.unwrap_err();
+        let begun = producer.begin();
+        assert!(matches!(begun, Err(ClientError::TransactionOpen)));
+        swallows.store(false, Ordering::Relaxed);
+        end().await.unwrap();
+    }
+    producer.begin().unwrap();
+    producer.commit().await.unwrap();
+    assert_eq!(committed_sorted(&node.client()).await, ["kept"]);
 }
 
 #[tokio::test]
