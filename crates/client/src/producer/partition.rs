@@ -445,13 +445,17 @@ impl Partition {
     }
 }
 
-/// Returns whether the error proves that this attempt did not store the chunk.
+/// Returns whether the error proves that this attempt did not store the chunk. A broker answers some errors also for a
+/// chunk that it has appended: a storage error if the sync fails or the disk is full, and that it does not lead the
+/// partition if it closes.
 fn proves_unstored(error: ResponseError) -> bool {
     !matches!(
         error,
         ResponseError::RequestTimedOut
             | ResponseError::NotEnoughReplicasAfterAppend
             | ResponseError::UnknownServerError
+            | ResponseError::KafkaStorageError
+            | ResponseError::NotLeaderOrFollower
     )
 }
 

@@ -157,9 +157,20 @@ impl World {
         let Some((number, chunk)) = self.requests.pop_front() else {
             return;
         };
-        let answer = match fails && self.random.u8(..) < 20 {
-            true => Err(refused(ResponseError::NotLeaderOrFollower)),
-            false => self.broker.append(&chunk, is_poison),
+        // The broker has appended the chunk or not when it finds that its disk is full, or that it has to close.
+        let fault = match self.random.u8(..) {
+            0..10 if fails => Some(ResponseError::NotLeaderOrFollower),
+            10..20 if fails => Some(ResponseError::KafkaStorageError),
+            _ => None,
+        };
+        let answer = match fault {
+            None => self.broker.append(&chunk, is_poison),
+            Some(fault) => {
+                if self.random.bool() {
+                    let _ = self.broker.append(&chunk, is_poison);
+                }
+                Err(refused(fault))
+            }
         };
         self.answers.push_back((number, answer));
     }
