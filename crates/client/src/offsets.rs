@@ -101,6 +101,7 @@ impl Client {
     ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
         let mut found = HashMap::new();
         let mut asked: Vec<(&TopicPartition, i64)> = Vec::new();
+        let mut ends: Vec<(&TopicPartition, i64)> = Vec::new();
         for (place, start) in places {
             match start {
                 Start::At(offset) => {
@@ -108,23 +109,26 @@ impl Client {
                 }
                 Start::Earliest => asked.push((place, EARLIEST)),
                 Start::Latest => asked.push((place, LATEST)),
-                Start::Since(Timestamp(time)) => asked.push((place, (*time).max(0))),
+                Start::Since(Timestamp(time)) => {
+                    ends.push((place, LATEST));
+                    asked.push((place, (*time).max(0)));
+                }
             }
         }
-        let none_newer = self.list(&asked, isolation, &mut found).await?;
-        // All records are older than the time.
-        let ends: Vec<_> = none_newer.iter().map(|place| (place, LATEST)).collect();
+        // The ends hold where all records are older than the time. Ends from after that answer would skip the records that
+        // were appended in between.
         self.list(&ends, isolation, &mut found).await?;
+        self.list(&asked, isolation, &mut found).await?;
         Ok(found)
     }
 
-    /// Asks the leaders; returns the partitions without a record as new as the requested time.
+    /// Asks the leaders. Finds nothing in partitions without a record as new as the requested time.
     async fn list(
         &self,
         asked: &[(&TopicPartition, i64)],
         isolation: Isolation,
         found: &mut HashMap<TopicPartition, Offset>,
-    ) -> Result<Vec<TopicPartition>, ClientError> {
+    ) -> Result<(), ClientError> {
         let mut by_leader: HashMap<i32, HashMap<&Arc<str>, Vec<ListOffsetsPartition>>> =
             HashMap::new();
         for (place, time) in asked {
@@ -136,7 +140,6 @@ impl Client {
                     .with_timestamp(*time),
             );
         }
-        let mut missing = Vec::new();
         for (leader, topics) in by_leader {
             let topics = topics.into_iter().map(|(name, partitions)| {
                 ListOffsetsTopic::default()
@@ -158,15 +161,12 @@ impl Client {
                         topic: Arc::clone(&name),
                         partition: index,
                     };
-                    match u64::try_from(partition.offset) {
-                        Ok(offset) => {
-                            found.insert(place, Offset(offset));
-                        }
-                        Err(_) => missing.push(place),
+                    if let Ok(offset) = u64::try_from(partition.offset) {
+                        found.insert(place, Offset(offset));
                     }
                 }
             }
         }
-        Ok(missing)
+        Ok(())
     }
 }

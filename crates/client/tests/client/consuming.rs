@@ -2,17 +2,23 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use millstream_base::{Offset, Timestamp};
 use millstream_client::{
     Client, ClientConfig, ClientError, Compression, Consumer, ConsumerConfig, Decompressor,
-    Fetched, Producer, ProducerConfig, ProducerRecord, ResponseError, Start, TopicPartition,
+    Fetched, Isolation, Producer, ProducerConfig, ProducerRecord, ResponseError, Start,
+    TopicPartition,
 };
+use millstream_wire::ApiKey;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::gate::node_behind_gate;
 use crate::push::pushed;
-use crate::support::{Node, TIME_MAX, client_through, node_behind_proxy, produce};
+use crate::support::{Node, TIME_MAX, client_through, node_behind_proxy, produce, wait_until};
 
 pub fn place(topic: &str, partition: i32) -> TopicPartition {
     TopicPartition {
@@ -119,6 +125,35 @@ async fn a_consumer_begins_at_the_given_position() {
         produce(&client, "t", ["new".to_owned()]).await;
         assert_eq!(read(&mut consumer, 1).await, ["new"]);
     }
+}
+
+#[tokio::test]
+async fn a_position_by_time_is_before_records_that_are_appended_during_the_look_up() {
+    let (asked, permits) = (Arc::new(AtomicU32::new(0)), Arc::new(Semaphore::new(1)));
+    let (counted, passing) = (Arc::clone(&asked), Arc::clone(&permits));
+    let (node, address) = node_behind_gate(move |api| {
+        let (counted, passing) = (Arc::clone(&counted), Arc::clone(&passing));
+        async move {
+            if api == ApiKey::ListOffsets {
+                counted.fetch_add(1, Ordering::Relaxed);
+                passing.acquire().await.unwrap().forget();
+            }
+            true
+        }
+    })
+    .await;
+    node.create("t", 1);
+    let client = Client::new(ClientConfig::new(address.to_string()));
+    let looked_up = tokio::spawn(async move {
+        let starts = [(place("t", 0), Start::Since(Timestamp(0)))];
+        client.offsets(&starts, Isolation::Committed).await
+    });
+    let is_asked_again = || asked.load(Ordering::Relaxed) == 2;
+    wait_until("the client asks twice", is_asked_again).await;
+    produce(&node.client(), "t", ["new".to_owned()]).await;
+    permits.add_permits(1);
+    let found = looked_up.await.unwrap().unwrap();
+    assert_eq!(found[&place("t", 0)], Offset(0));
 }
 
 #[tokio::test]
