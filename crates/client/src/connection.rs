@@ -224,13 +224,23 @@ impl Connection {
         after: Duration,
     ) -> Result<Q::Answer, ClientError> {
         let answer = async { self.send_up_to(question, version_max).await?.wait().await };
+        self.within(Q::API, after, answer).await
+    }
+
+    /// Waits for the answer to a request. Closes the connection if it does not come in time: a late answer would have no
+    /// caller, and would hold up the answers behind it.
+    pub(crate) async fn within<T>(
+        &self,
+        api: ApiKey,
+        after: Duration,
+        answer: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
         match timeout(after, answer).await {
             Ok(answer) => answer,
             Err(_) => {
-                // A late answer would have no caller, and would hold up the answers behind it.
                 self.close();
                 Err(ClientError::Timeout {
-                    what: format!("the request {:?} to {}", Q::API, self.address),
+                    what: format!("the request {api:?} to {}", self.address),
                     after,
                     trouble: None,
                 })

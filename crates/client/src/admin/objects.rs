@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use millstream_wire::ApiKey;
 use millstream_wire::native::{
     DeleteObjectRequest, GetObjectRequest, ListObjectsRequest, ObjectDescription, PutObjectRequest,
     PutObjectResponse,
@@ -19,6 +21,9 @@ const PAGE_MAX: u32 = 1000;
 /// The most parts in flight at a time.
 const PARTS_MAX: usize = 8;
 
+/// The least time for the answer to a part: the last answer waits until the server has synced the whole object.
+const ANSWER_TIME: Duration = Duration::from_secs(120);
+
 /// An upload of an object, in parts that follow each other on one connection. If it is dropped
 /// before [`finish`](Self::finish), the object does not exist.
 #[derive(Debug)]
@@ -27,13 +32,15 @@ pub struct ObjectUpload {
     name: String,
     next: u64,
     pending: VecDeque<Pending<PutObjectRequest>>,
+    /// The longest time for one answer.
+    answer_time: Duration,
 }
 
 impl ObjectUpload {
     /// Sends a part.
     ///
     /// # Errors
-    /// When the server refuses the object, or the connection is lost.
+    /// When the server refuses the object or does not answer, or the connection is lost.
     pub async fn part(&mut self, content: Bytes) -> Result<(), ClientError> {
         self.send(content, false).await?;
         if self.pending.len() >= PARTS_MAX {
@@ -75,7 +82,11 @@ impl ObjectUpload {
         let Some(pending) = self.pending.pop_front() else {
             return Ok(PutObjectResponse::default());
         };
-        let answer = pending.wait().await?;
+        let answer = pending.wait();
+        let answer = self
+            .connection
+            .within(ApiKey::PutObject, self.answer_time, answer)
+            .await?;
         let message = answer.error_message.as_deref();
         ClientError::check(answer.error_code, message, format!("object {}", self.name))
             .map_err(|error| error.needing("Write"))?;
@@ -94,6 +105,7 @@ impl Client {
             name: name.to_owned(),
             next: 0,
             pending: VecDeque::new(),
+            answer_time: self.config().request_timeout.max(ANSWER_TIME),
         })
     }
 
@@ -156,5 +168,41 @@ impl Client {
         let message = answer.error_message.as_deref();
         ClientError::check(answer.error_code, message, format!("object {name}"))
             .map_err(|error| error.needing("Delete"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_wire::{api_versions, decode_request, encode_response};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, sink};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::config::ClientConfig;
+
+    #[tokio::test]
+    async fn an_upload_to_a_server_that_hangs_fails_and_may_be_retried() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // It greets the client, and then receives all requests without an answer.
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut frame = vec![0; stream.read_u32().await.unwrap() as usize];
+            stream.read_exact(&mut frame).await.unwrap();
+            let (header, _) = decode_request(frame.into()).unwrap();
+            let mut answer = encode_response(&header, &api_versions().into()).unwrap();
+            stream.write_all_buf(&mut answer).await.unwrap();
+            copy(&mut stream, &mut sink()).await.unwrap();
+        });
+        let client = Client::new(ClientConfig::new(address.to_string()));
+        let mut upload = client.put_object("shard").await.unwrap();
+        upload.answer_time = Duration::from_millis(100);
+        upload.part(Bytes::from_static(b"state")).await.unwrap();
+        let connection = Arc::clone(&upload.connection);
+        let error = upload.finish().await.unwrap_err();
+        assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
+        assert!(error.is_retriable());
+        tokio::task::yield_now().await;
+        assert!(!connection.is_open());
     }
 }
