@@ -7,8 +7,8 @@ use bytes::Bytes;
 use fastrand::Rng;
 use millstream_base::{ByteSize, Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_client::{
-    Client, ClientError, KeyRange, KeyWatch, KeyedStream, ResponseError, WatchEvent, WatchFrom,
-    WatchedChange, partition_of_key,
+    Client, ClientConfig, ClientError, KeyRange, KeyWatch, KeyedStream, ResponseError, WatchEvent,
+    WatchFrom, WatchedChange, partition_of_key,
 };
 use millstream_log::{
     CLEANUP_POLICY, COMPACT, DELETE_RETENTION, Durability, FILE_DELETE_DELAY, Log, Stream,
@@ -17,6 +17,7 @@ use millstream_log::{
 use millstream_record::{ChunkBuilder, Compression, EndMarker, Producer, TransactionEnd};
 use tokio::time::timeout;
 
+use crate::gate::node_behind_gate;
 use crate::support::{Node, TIME_MAX, client_through, node_behind_proxy};
 
 fn create(log: &Log, partitions: u32) -> Stream {
@@ -440,6 +441,45 @@ async fn a_watch_with_cut_connections_folds_to_the_table() {
         cuts += proxy.cuts();
     }
     assert!(cuts > 4, "{cuts} cuts");
+}
+
+/// Waits for an event, and drops the future of each call soon.
+async fn take_until(watch: &mut KeyWatch, is_last: impl Fn(&WatchEvent) -> bool) {
+    let next = async {
+        loop {
+            match timeout(Duration::from_millis(50), watch.next()).await {
+                Ok(event) if is_last(event.as_ref().unwrap()) => return,
+                _ => {}
+            }
+        }
+    };
+    timeout(TIME_MAX / 3, next).await.expect("in time");
+}
+
+/// The watch began each connection and each page of a snapshot anew.
+#[tokio::test]
+async fn a_watch_of_a_slow_server_goes_on_though_its_futures_are_dropped() {
+    let (node, address) = node_behind_gate(async |_| {
+        tokio::time::sleep(Duration::from_millis(80)).await;
+        true
+    })
+    .await;
+    create(node.log(), 2);
+    let direct = node.client().keyed("t");
+    direct.put("a", "1").await.unwrap();
+    let through = Client::new(ClientConfig::new(address.to_string()));
+    let mut watch = through
+        .keyed("t")
+        .watch(KeyRange::all(), WatchFrom::Snapshot);
+    take_until(&mut watch, |event| *event == WatchEvent::SnapshotEnds).await;
+    let node = node.restart().await;
+    let direct = node.client().keyed("t");
+    direct.put("b", "2").await.unwrap();
+    take_until(
+        &mut watch,
+        |event| matches!(event, WatchEvent::Change(change) if change.key == "b"),
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_base::{ByteSize, KeyRange, WatchPosition, WatchPositions, partition_of_key};
@@ -32,7 +33,7 @@ type Answer = Pin<Box<dyn Future<Output = Result<ReceiveResponse, ClientError>> 
 /// A subscription, which ends when this is dropped.
 pub struct Link {
     /// Carries no requests but those of the watch: they would wait behind those for changes.
-    connection: Connection,
+    connection: Arc<Connection>,
     feed: Feed,
 }
 
@@ -109,7 +110,7 @@ impl Link {
             ahead_bytes: ByteSize(0),
             layout: 0,
         };
-        let connection = stream.client.own_of_any().await?;
+        let connection = Arc::new(stream.client.own_of_any().await?);
         if may_share {
             match shared::begin(stream, &connection, request.clone()).await {
                 Ok((source, answer)) => {
@@ -132,7 +133,7 @@ impl Link {
         Ok((Link { connection, feed }, begun_at(&answer)))
     }
 
-    pub fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 

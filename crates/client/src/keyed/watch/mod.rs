@@ -5,12 +5,14 @@ mod link;
 mod shared;
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_base::{KeyRange, KeySnapshot, Offset, Timestamp, WatchPositions};
 use millstream_wire::ResponseError;
-use millstream_wire::native::ScanKeysRequest;
+use millstream_wire::native::{ScanKeysRequest, ScanKeysResponse};
 use tokio::time::{Instant, sleep};
 
 use self::changes::Received;
@@ -80,6 +82,10 @@ pub struct KeyWatch {
     may_share: bool,
     /// `None` while it is not connected.
     link: Option<Link>,
+    /// The connection that is being made.
+    connecting: Option<Step<(Link, WatchPositions)>>,
+    /// The page of the snapshot that was requested.
+    page: Option<Step<ScanKeysResponse>>,
     /// Up to where its events were returned. `None` before the first connection of a watch without a position.
     positions: Option<WatchPositions>,
     /// The snapshot under way.
@@ -88,6 +94,15 @@ pub struct KeyWatch {
     ready: VecDeque<Ready>,
     /// The first failure since the server last answered.
     failing_since: Option<Instant>,
+}
+
+/// A step under way. The watch holds it, so that dropping the future of [`KeyWatch::next`] loses nothing.
+struct Step<T>(Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>);
+
+impl<T> fmt::Debug for Step<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Step")
+    }
 }
 
 /// The state of a snapshot of all watched partitions.
@@ -150,6 +165,8 @@ impl KeyedStream {
             may_reset,
             may_share: false,
             link: None,
+            connecting: None,
+            page: None,
             positions,
             snapshot: begins_with_snapshot.then(Snapshot::new),
             ready: VecDeque::new(),
@@ -266,12 +283,20 @@ impl KeyWatch {
     }
 
     async fn connect(&mut self) -> Result<(), ClientError> {
-        let known = match &self.snapshot {
-            Some(_) => None,
-            None => self.positions.as_ref(),
-        };
-        let (link, positions) =
-            Link::begin(&self.stream, &self.range, known, self.may_share).await?;
+        let connecting = self.connecting.get_or_insert_with(|| {
+            let known = match &self.snapshot {
+                Some(_) => None,
+                None => self.positions.clone(),
+            };
+            let (stream, range) = (self.stream.clone(), self.range.clone());
+            let may_share = self.may_share;
+            Step(Box::pin(async move {
+                Link::begin(&stream, &range, known.as_ref(), may_share).await
+            }))
+        });
+        let connected = (&mut connecting.0).await;
+        self.connecting = None;
+        let (link, positions) = connected?;
         self.positions = Some(positions);
         self.link = Some(link);
         if self.snapshot.is_some() {
@@ -305,16 +330,24 @@ impl KeyWatch {
             return Ok(());
         };
         let from = Bytes::copy_from_slice(from).max(Bytes::copy_from_slice(&self.range.from));
-        let request = ScanKeysRequest {
-            stream: text(&self.stream.name),
-            partition: lane.partition,
-            from: from.clone(),
-            until: self.range.until.as_deref().map(Bytes::copy_from_slice),
-            keys_max: PAGE_KEYS,
-            bytes_max: PAGE_BYTES,
-        };
-        let within = self.stream.client.config().request_timeout.max(ANSWER_TIME);
-        let answer = link.connection().ask_within(request, within).await?;
+        let page = self.page.get_or_insert_with(|| {
+            let request = ScanKeysRequest {
+                stream: text(&self.stream.name),
+                partition: lane.partition,
+                from: from.clone(),
+                until: self.range.until.as_deref().map(Bytes::copy_from_slice),
+                keys_max: PAGE_KEYS,
+                bytes_max: PAGE_BYTES,
+            };
+            let within = self.stream.client.config().request_timeout.max(ANSWER_TIME);
+            let connection = Arc::clone(link.connection());
+            Step(Box::pin(async move {
+                connection.ask_within(request, within).await
+            }))
+        });
+        let answer = (&mut page.0).await;
+        self.page = None;
+        let answer = answer?;
         let message = answer.error_message.as_deref();
         self.stream.check(READ, answer.error_code, message)?;
         if answer.next.as_ref().is_some_and(|next| *next <= from) && answer.keys.is_empty() {
@@ -383,6 +416,7 @@ impl KeyWatch {
     /// Begins anew after a failure, unless that cannot help.
     async fn lost(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.link = None;
+        self.page = None;
         self.ready.clear();
         let error = match error.response_error() {
             Some(ResponseError::OffsetOutOfRange) => ClientError::ChangesLost {
