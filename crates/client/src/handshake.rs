@@ -20,8 +20,7 @@ use crate::reason::NATIVE_FROM;
 const API_VERSIONS: i16 = 3;
 
 /// The newest versions that name topics; later ones use topic ids.
-const VERSIONS_MAX: [(ApiKey, i16); 4] = [
-    (ApiKey::Produce, 12),
+const VERSIONS_MAX: [(ApiKey, i16); 3] = [
     (ApiKey::Fetch, 12),
     (ApiKey::OffsetCommit, 9),
     (ApiKey::OffsetFetch, 9),

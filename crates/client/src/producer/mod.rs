@@ -107,6 +107,16 @@ struct Shared {
     answered: Notify,
 }
 
+impl Shared {
+    /// Takes over the metadata of a topic.
+    fn learn(&self, topic: &Topic) {
+        let has_freed = self.state.lock().learn(topic);
+        if has_freed {
+            self.room.notify_waiters();
+        }
+    }
+}
+
 impl fmt::Debug for Producer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Producer")
@@ -157,13 +167,11 @@ impl Producer {
                 Err(NotTaken::Failed(error)) => return Err(error),
                 Err(NotTaken::UnknownPartition(partition)) => {
                     let topic = self.refreshed(record.topic, partition).await?;
-                    let mut state = shared.state.lock();
-                    state.learn(&topic.name, topic.leaders.len());
+                    shared.learn(&topic);
                 }
                 Err(NotTaken::UnknownTopic) => {
                     let topic = shared.client.topic(record.topic).await?;
-                    let mut state = shared.state.lock();
-                    state.learn(&topic.name, topic.leaders.len());
+                    shared.learn(&topic);
                 }
                 Err(NotTaken::NoRoom) => {
                     let mut room = std::pin::pin!(shared.room.notified());
@@ -208,13 +216,10 @@ impl Producer {
             Some(partition) => self.refreshed(topic, partition).await?,
             None => shared.client.topic(topic).await?,
         };
+        shared.learn(&topic);
         let mut room = std::pin::pin!(shared.room.notified());
         room.as_mut().enable();
-        let is_short = {
-            let mut state = shared.state.lock();
-            state.learn(&topic.name, topic.leaders.len());
-            state.is_short()
-        };
+        let is_short = shared.state.lock().is_short();
         if is_short {
             shared.wake.notify_one();
             room.await;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::{Offset, ProducerEpoch, ProducerId};
-use millstream_wire::ResponseError;
 use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use millstream_wire::messages::produce_response::PartitionProduceResponse;
 use millstream_wire::messages::{InitProducerIdRequest, ProduceRequest, ProduceResponse};
+use millstream_wire::{ResponseError, Uuid};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -52,12 +52,19 @@ struct Server {
 /// An event that the sender waits for.
 enum Event {
     Connected(i32, Result<Arc<Connection>, ClientError>),
-    Answered(i32, Vec<(usize, u64)>, Result<ProduceResponse, ClientError>),
+    Answered(i32, Vec<Sent>, Result<ProduceResponse, ClientError>),
     Identified(Result<(ProducerId, ProducerEpoch), ClientError>),
     /// The partitions at these places were added to the transaction of a generation, or the request failed.
     Joined(Vec<usize>, u64, Result<(), ClientError>),
     /// The look-up of leaders has ended; servers may have refused some topics.
     Refreshed(Vec<(Arc<str>, ClientError)>),
+}
+
+/// A chunk in flight.
+struct Sent {
+    place: usize,
+    number: u64,
+    topic_id: Uuid,
 }
 
 impl Sender {
@@ -249,11 +256,7 @@ impl Sender {
     }
 
     async fn send(&mut self, number: i32, chunks: Chunks) {
-        let sent: Vec<(usize, u64)> = chunks
-            .iter()
-            .map(|(place, chunk, _)| (*place, *chunk))
-            .collect();
-        let request = self.request(&chunks);
+        let (request, sent) = self.request(&chunks);
         let server = self.servers.entry(number).or_default();
         server.in_flight += 1;
         let Some(connection) = server.connection.clone() else {
@@ -282,11 +285,18 @@ impl Sender {
         });
     }
 
-    fn request(&self, chunks: &Chunks) -> ProduceRequest {
+    fn request(&self, chunks: &Chunks) -> (ProduceRequest, Vec<Sent>) {
         let state = self.shared.state.lock();
         let mut topics: Vec<TopicProduceData> = Vec::new();
-        for (place, _, chunk) in chunks {
+        let mut sent = Vec::with_capacity(chunks.len());
+        for (place, number, chunk) in chunks {
             let partition = &state.partitions[*place];
+            let topic_id = state.topic_id(&partition.topic);
+            sent.push(Sent {
+                place: *place,
+                number: *number,
+                topic_id,
+            });
             let data = PartitionProduceData::default()
                 .with_index(partition.index)
                 .with_records(Some(chunk.clone()));
@@ -298,17 +308,19 @@ impl Sender {
                 None => topics.push(
                     TopicProduceData::default()
                         .with_name(topic_name(&partition.topic))
+                        .with_topic_id(topic_id)
                         .with_partition_data(vec![data]),
                 ),
             }
         }
         let timeout = self.shared.client.config().request_timeout;
         let id = self.shared.transactional_id.as_deref();
-        ProduceRequest::default()
+        let request = ProduceRequest::default()
             .with_transactional_id(id.map(transactional_id))
             .with_acks(ACKS_ALL)
             .with_timeout_ms(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX))
-            .with_topic_data(topics)
+            .with_topic_data(topics);
+        (request, sent)
     }
 
     fn take(&mut self, event: Event) {
@@ -365,12 +377,12 @@ impl Sender {
                 self.refreshed_at = Instant::now();
                 let mut state = self.shared.state.lock();
                 let names: Vec<Arc<str>> = state.topics().cloned().collect();
+                let mut has_freed = false;
                 for name in names {
                     if let Some(topic) = self.shared.client.known_topic(&name) {
-                        state.learn(&name, topic.leaders.len());
+                        has_freed |= state.learn(&topic);
                     }
                 }
-                let mut has_freed = false;
                 for (name, error) in refused {
                     has_freed |= state.refuse(&name, &error, retry_at);
                 }
@@ -384,7 +396,7 @@ impl Sender {
     fn answered(
         &mut self,
         number: i32,
-        sent: &[(usize, u64)],
+        sent: &[Sent],
         answer: Result<ProduceResponse, ClientError>,
         retry_at: Instant,
     ) {
@@ -392,12 +404,12 @@ impl Sender {
         let mut asks_for_leaders = answer.is_err();
         {
             let mut state = self.shared.state.lock();
-            for (place, chunk) in sent {
-                let partition = &mut state.partitions[*place];
+            for sent in sent {
+                let partition = &mut state.partitions[sent.place];
                 let what = || format!("partition {} of {}", partition.index, partition.topic);
                 let result = match &answer {
                     Err(error) => Err(error.clone()),
-                    Ok(answer) => find(answer, &partition.topic, partition.index)
+                    Ok(answer) => find(answer, &partition.topic, sent.topic_id, partition.index)
                         .ok_or_else(|| ClientError::Protocol {
                             address: format!("server {number}"),
                             what: format!("its answer lacks {}", what()),
@@ -405,10 +417,10 @@ impl Sender {
                         .and_then(|answer| offset(answer, what())),
                 };
                 let effect = match result {
-                    Ok(offset) => partition.stored(*chunk, offset),
+                    Ok(offset) => partition.stored(sent.number, offset),
                     Err(error) => {
                         asks_for_leaders |= error.response_error().is_some_and(is_of_leaders);
-                        partition.failed(*chunk, error, retry_at)
+                        partition.failed(sent.number, error, retry_at)
                     }
                 };
                 has_freed |= state.take_effect(effect);
@@ -433,20 +445,30 @@ impl Sender {
 fn find<'a>(
     answer: &'a ProduceResponse,
     topic: &str,
+    id: Uuid,
     partition: i32,
 ) -> Option<&'a PartitionProduceResponse> {
     let mut topics = answer.responses.iter();
-    let found = topics.find(|found| found.name.as_str() == topic)?;
+    // Newer versions of the answer have the id in place of the name.
+    let found = topics.find(|found| match found.topic_id.is_nil() {
+        true => found.name.as_str() == topic,
+        false => found.topic_id == id,
+    })?;
     let mut partitions = found.partition_responses.iter();
     partitions.find(|found| found.index == partition)
 }
 
 /// Returns the offset of a stored chunk; `None` if the server only reports that it stored the chunk before.
 fn offset(answer: &PartitionProduceResponse, what: String) -> Result<Option<Offset>, ClientError> {
-    if answer.error_code == ResponseError::DuplicateSequenceNumber.code() {
-        return Ok(None);
-    }
-    ClientError::check(answer.error_code, answer.error_message.as_deref(), what)
+    let code = match answer.error_code {
+        code if code == ResponseError::DuplicateSequenceNumber.code() => return Ok(None),
+        // The server may have another topic of the same name.
+        code if code == ResponseError::UnknownTopicId.code() => {
+            ResponseError::UnknownTopicOrPartition.code()
+        }
+        code => code,
+    };
+    ClientError::check(code, answer.error_message.as_deref(), what)
         .map_err(|error| error.needing("Write"))?;
     Ok(u64::try_from(answer.base_offset).ok().map(Offset))
 }

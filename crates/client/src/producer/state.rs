@@ -7,11 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use millstream_base::{Timestamp, partition_of_key};
 use millstream_record::ChunkBuilder;
+use millstream_wire::{ResponseError, Uuid};
 use tokio::time::Instant;
 
 use super::outcome::{Delivery, Outcome};
 use super::partition::{Effect, Identity, Next, Open, Partition, Timeouts};
 use super::{ProducerConfig, ProducerRecord};
+use crate::client::Topic;
 use crate::error::ClientError;
 use crate::partitioner::Turn;
 
@@ -61,7 +63,11 @@ pub(super) struct Transaction {
 }
 
 struct TopicPartitions {
-    /// The indices of its partitions among all.
+    /// The topic's id, which a new topic of the same name does not share.
+    id: Uuid,
+    /// The number of its partitions.
+    count: usize,
+    /// The indices of its partitions among all; more than `count` after it was made again with fewer partitions.
     places: Vec<usize>,
     turn: Turn,
     /// An unknown partition, beyond these, that a record was offered to.
@@ -124,23 +130,60 @@ impl State {
         }
     }
 
-    /// Adds a topic, or its new partitions.
-    pub fn learn(&mut self, name: &Arc<str>, partitions: usize) {
-        let topic = self.topics.entry(Arc::clone(name));
+    /// Adds a topic, or its new partitions. When the topic was made again with another number of partitions, keys belong to
+    /// other partitions: gives up all chunks of the topic. Returns whether memory is free again.
+    pub fn learn(&mut self, learned: &Topic) -> bool {
+        let topic = self.topics.entry(Arc::clone(&learned.name));
         let topic = topic.or_insert_with(|| TopicPartitions {
+            id: learned.id,
+            count: 0,
             places: Vec::new(),
             turn: Turn::default(),
             wanted: None,
         });
-        for index in topic.places.len()..partitions {
+        let (count, count_before) = (learned.leaders.len(), topic.count);
+        let is_made_again = std::mem::replace(&mut topic.id, learned.id) != learned.id;
+        topic.count = match is_made_again {
+            true => count,
+            // Fewer partitions are of a server that has not learned of new ones yet.
+            false => count.max(count_before),
+        };
+        for index in topic.places.len()..topic.count {
             topic.places.push(self.partitions.len());
             let index = i32::try_from(index).unwrap_or(i32::MAX);
             self.partitions.push(Partition::new(
-                Arc::clone(name),
+                Arc::clone(&learned.name),
                 index,
                 self.transaction.is_some(),
             ));
         }
+        if !is_made_again || count == count_before {
+            return false;
+        }
+        let error = ClientError::Refused {
+            what: format!("topic {}", learned.name),
+            error: ResponseError::UnknownTopicOrPartition,
+            message: Some(format!(
+                "it was deleted and made again with {count} partitions in place of {count_before}: send the records again"
+            )),
+        };
+        let places = topic.places.clone();
+        self.give_up_all(&places, &error)
+    }
+
+    /// Returns the id of a topic.
+    pub fn topic_id(&self, name: &str) -> Uuid {
+        self.topics.get(name).map_or(Uuid::nil(), |topic| topic.id)
+    }
+
+    /// Gives up all chunks of partitions. Returns whether memory is free again.
+    fn give_up_all(&mut self, places: &[usize], error: &ClientError) -> bool {
+        let mut has_freed = false;
+        for place in places {
+            let effect = self.partitions[*place].fail_all(error);
+            has_freed |= effect.freed_bytes > 0 && self.take_effect(effect);
+        }
+        has_freed
     }
 
     /// Notes that a record wants an unknown partition.
@@ -167,17 +210,14 @@ impl State {
     /// Notes that servers refuse to describe a topic. Returns whether memory is free again.
     pub fn refuse(&mut self, topic: &str, error: &ClientError, retry_at: Instant) -> bool {
         let places = self.topics.get(topic).map(|topic| topic.places.clone());
-        let mut has_freed = false;
-        for place in places.unwrap_or_default() {
-            let partition = &mut self.partitions[place];
-            if error.is_unknown_stream() {
-                partition.unknown(error, retry_at);
-            } else if !error.is_retriable() {
-                let effect = partition.fail_all(error);
-                has_freed |= effect.freed_bytes > 0 && self.take_effect(effect);
-            }
+        let places = places.unwrap_or_default();
+        if !error.is_unknown_stream() {
+            return !error.is_retriable() && self.give_up_all(&places, error);
         }
-        has_freed
+        for place in places {
+            self.partitions[place].unknown(error, retry_at);
+        }
+        false
     }
 
     /// Queues a record; returns whether the sender has something to do for it at once.
@@ -257,13 +297,13 @@ impl State {
         let Some(topic) = self.topics.get_mut(record.topic) else {
             return Err(NotTaken::UnknownTopic);
         };
-        let count = topic.places.len();
+        let count = topic.count;
         let index = match (record.partition, record.key) {
             (Some(partition), _) => usize::try_from(partition).unwrap_or(usize::MAX),
             (None, Some(key)) => partition_of_key(key, count),
             (None, None) => topic.turn.next(bytes, self.config.batch_bytes, count),
         };
-        let place = topic.places.get(index).copied();
+        let place = topic.places[..count].get(index).copied();
         place.ok_or(NotTaken::UnknownPartition(index))
     }
 

@@ -13,7 +13,8 @@ use tokio::time::timeout;
 
 use crate::consuming::{place, values_there};
 use crate::push::{next, pushed, remote};
-use crate::support::{Node, produce};
+use crate::support::{Node, TIME_MAX, produce};
+use crate::watch::create;
 
 /// Sends a value to a partition.
 pub async fn send(producer: &Producer, partition: i32, value: &str) {
@@ -239,6 +240,47 @@ async fn a_group_reads_a_stream_that_is_made_again_from_its_beginning() {
         });
     }
     member.close().await.unwrap();
+}
+
+/// It sent records by the old number of partitions: to wrong ones, and to ones that the stream lacked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_producer_notices_that_a_stream_was_made_again_with_fewer_partitions() {
+    let node = Node::start();
+    create(node.log(), 8);
+    let client = node.client();
+    let producer = Producer::new(&client, ProducerConfig::default());
+    let keys: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+    let put = async |key: &str| {
+        let record = ProducerRecord {
+            topic: "t",
+            key: Some(key.as_bytes()),
+            value: Some(b"value"),
+            ..ProducerRecord::default()
+        };
+        producer.send(record).await?.wait().await
+    };
+    for key in &keys {
+        put(key).await.unwrap();
+    }
+    node.log().delete_stream("t").unwrap();
+    create(node.log(), 3);
+    let table = node.client().keyed("t");
+    for key in &keys {
+        let stored = async {
+            while let Err(error) = put(key).await {
+                assert!(error.is_unknown_stream(), "{error}");
+            }
+        };
+        timeout(TIME_MAX / 3, stored).await.expect("in time");
+        assert!(table.get(key).await.unwrap().is_some(), "{key}");
+    }
+    let absent = ProducerRecord {
+        topic: "t",
+        partition: Some(3),
+        ..ProducerRecord::default()
+    };
+    let error = producer.send(absent).await.unwrap_err().to_string();
+    assert!(error.contains("partition 3 of t, which has 3"), "{error}");
 }
 
 /// It ended with "partition 1 of t, which has 1".

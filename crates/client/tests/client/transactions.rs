@@ -10,7 +10,7 @@ use millstream_client::{
 use millstream_record::{ChunkBuilder, Producer};
 use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use millstream_wire::messages::{
-    EndTxnRequest, InitProducerIdRequest, ProduceRequest, TopicName, TransactionalId,
+    EndTxnRequest, InitProducerIdRequest, ProduceRequest, TransactionalId,
 };
 use millstream_wire::{ResponseError, StrBytes, messages};
 use tokio::time::timeout;
@@ -55,7 +55,7 @@ impl<'a> Transactions<'a> {
         let data =
             PartitionProduceData::default().with_records(Some(Bytes::copy_from_slice(chunk)));
         let topic = TopicProduceData::default()
-            .with_name(TopicName(StrBytes::from_static_str("t")))
+            .with_topic_id(self.client.topic("t").await.unwrap().id)
             .with_partition_data(vec![data]);
         let request = ProduceRequest::default()
             .with_transactional_id(Some(self.id.clone()))

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::gate::node_behind_gate;
 use crate::support::{Node, TIME_MAX, client_through, node_behind_proxy};
 
-fn create(log: &Log, partitions: u32) -> Stream {
+pub fn create(log: &Log, partitions: u32) -> Stream {
     let policy = (CLEANUP_POLICY.to_owned(), COMPACT.to_owned());
     let config = StreamConfig {
         streamlets: partitions,
