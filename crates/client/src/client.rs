@@ -61,6 +61,8 @@ pub struct Topic {
     pub id: Uuid,
     /// The number of the server that leads each partition; `None` while it has no leader.
     pub leaders: Vec<Option<i32>>,
+    /// The leader epoch of each partition; -1 if the server did not send it.
+    pub(crate) epochs: Vec<i32>,
 }
 
 impl Client {
@@ -262,17 +264,20 @@ impl Client {
                 continue;
             }
             let mut leaders = vec![None; topic.partitions.len()];
+            let mut epochs = vec![-1; leaders.len()];
             for partition in &topic.partitions {
                 let index = usize::try_from(partition.partition_index).ok();
                 let BrokerId(leader) = partition.leader_id;
-                if let Some(slot) = index.and_then(|index| leaders.get_mut(index)) {
-                    *slot = (leader >= 0).then_some(leader);
+                if let Some(index) = index.filter(|index| *index < leaders.len()) {
+                    leaders[index] = (leader >= 0).then_some(leader);
+                    epochs[index] = partition.leader_epoch;
                 }
             }
             let topic = Topic {
                 name: Arc::clone(&name),
                 id: topic.topic_id,
                 leaders,
+                epochs,
             };
             known.topics.insert(name, Arc::new(topic));
         }
@@ -370,6 +375,13 @@ impl Topic {
                 stream: self.name.to_string(),
             }),
         }
+    }
+
+    /// Returns the leader epoch of a partition; -1 if it is not known.
+    pub(crate) fn epoch(&self, partition: i32) -> i32 {
+        let index = usize::try_from(partition).ok();
+        let epoch = index.and_then(|index| self.epochs.get(index).copied());
+        epoch.unwrap_or(-1)
     }
 
     /// Returns the server that leads a partition.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use millstream_base::{Offset, Timestamp};
 use millstream_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use millstream_wire::messages::{BrokerId, ListOffsetsRequest};
+use millstream_wire::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
+use millstream_wire::messages::{BrokerId, ListOffsetsRequest, OffsetForLeaderEpochRequest};
 use tokio::time::{Instant, sleep};
 
 use crate::client::{Client, topic_name};
@@ -92,6 +95,54 @@ impl Client {
             // The next round asks again for a server that cannot be reached now.
             let _ = self.refresh(&topics).await;
         }
+    }
+
+    /// Returns the ends of the records of leader epochs (KIP-320): a reader in this epoch that has passed the end has read
+    /// records that the server has lost since. Leaves out partitions whose server does not know the epoch.
+    ///
+    /// # Errors
+    /// When a partition does not exist, or its leader does not answer, or knows a newer leader epoch than this client: look
+    /// up the stream [again](Self::refresh).
+    pub async fn epoch_ends(
+        &self,
+        epochs: &[(TopicPartition, i32)],
+    ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
+        let mut by_leader: HashMap<i32, Vec<OffsetForLeaderTopic>> = HashMap::new();
+        for (place, epoch) in epochs {
+            let leader = self.leader_of(place).await?;
+            let current = self.topic(&place.topic).await?.epoch(place.partition);
+            let partition = OffsetForLeaderPartition::default()
+                .with_partition(place.partition)
+                .with_current_leader_epoch(current)
+                .with_leader_epoch(*epoch);
+            by_leader.entry(leader).or_default().push(
+                OffsetForLeaderTopic::default()
+                    .with_topic(topic_name(&place.topic))
+                    .with_partitions(vec![partition]),
+            );
+        }
+        let mut found = HashMap::new();
+        for (leader, topics) in by_leader {
+            let request = OffsetForLeaderEpochRequest::default()
+                .with_replica_id(BrokerId(-1))
+                .with_topics(topics);
+            let answer = self.server(leader).await?.ask(request).await?;
+            for topic in answer.topics {
+                for partition in topic.partitions {
+                    let place = TopicPartition {
+                        topic: topic.topic.as_str().into(),
+                        partition: partition.partition,
+                    };
+                    let what =
+                        format!("epochs of partition {} of {}", place.partition, place.topic);
+                    ClientError::check(partition.error_code, None, what)?;
+                    if let Ok(end) = u64::try_from(partition.end_offset) {
+                        found.insert(place, Offset(end));
+                    }
+                }
+            }
+        }
+        Ok(found)
     }
 
     async fn offsets_now(

@@ -1,5 +1,8 @@
 //! The positions of sources, as checkpoints hold them.
 
+use std::collections::BTreeMap;
+
+use millstream_base::Offset;
 use millstream_flow::BoxError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,6 +20,28 @@ struct SavedPositions<P> {
 /// Returns the bytes of positions in the stream of this identity.
 pub fn save<P: Serialize>(stream: [u8; 16], next: P) -> Result<Vec<u8>, BoxError> {
     Ok(postcard::to_stdvec(&SavedPositions { stream, next })?)
+}
+
+/// The positions of a source of a server: by partition, the first offset that was not given, and the leader epoch of the
+/// records before it; -1 if that is not known.
+pub type PositionsWithEpochs = BTreeMap<i32, (Offset, i32)>;
+
+/// Reads the positions of a source of a server. Earlier versions saved no epochs.
+pub fn restore_of_server(
+    name: &str,
+    stream: [u8; 16],
+    saved: &[u8],
+) -> Result<PositionsWithEpochs, SourceError> {
+    match restore(name, stream, saved) {
+        Err(SourceError::Unreadable { .. }) => {
+            let positions: BTreeMap<i32, Offset> = restore(name, stream, saved)?;
+            let positions = positions.into_iter();
+            Ok(positions
+                .map(|(partition, next)| (partition, (next, -1)))
+                .collect())
+        }
+        restored => restored,
+    }
 }
 
 /// Reads positions, which have to be in the stream of this identity.
@@ -40,5 +65,30 @@ pub fn restore<P: DeserializeOwned>(
         false => Err(SourceError::Other {
             stream: name.to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_without_epochs_are_read_as_positions_with_unknown_ones() {
+        for partitions in 0..4 {
+            let with: PositionsWithEpochs = (0..partitions)
+                .map(|partition| (partition, (Offset(300), partition)))
+                .collect();
+            let without: BTreeMap<i32, Offset> = with
+                .iter()
+                .map(|(partition, (next, _))| (*partition, *next))
+                .collect();
+            let restore = |saved: Vec<u8>| restore_of_server("s", [7; 16], &saved).unwrap();
+            assert_eq!(restore(save([7; 16], &with).unwrap()), with);
+            let unknown = with
+                .iter()
+                .map(|(partition, (next, _))| (*partition, (*next, -1)));
+            let unknown: PositionsWithEpochs = unknown.collect();
+            assert_eq!(restore(save([7; 16], &without).unwrap()), unknown);
+        }
     }
 }

@@ -89,6 +89,8 @@ pub struct ServerSource {
     /// Records of partitions that are too far ahead of the others.
     held: HeldRecords,
     progress: Progress,
+    /// By partition, the leader epoch of the last records that it gave.
+    epochs: BTreeMap<i32, i32>,
     fault: Arc<OnceLock<SourceError>>,
     /// The thread on which the consumer works, shared with the other sources.
     network: Arc<Network>,
@@ -305,6 +307,7 @@ impl ServerSource {
                 held: HeldRecords::default(),
                 reading,
                 progress,
+                epochs: BTreeMap::new(),
                 fault,
                 network: Arc::clone(&network),
             }
@@ -324,6 +327,8 @@ impl ServerSource {
             false => (self.progress.partitions).pass(partition_id(partition), next),
         }
         let before = self.progress.positions.lock().insert(partition, next);
+        self.epochs
+            .insert(partition, records.fetched.leader_epoch());
         records.records = next.0 - before.unwrap_or_default().min(next).0;
         out.push(records);
     }
@@ -590,24 +595,36 @@ impl Source for ServerSource {
         if let Some(fault) = self.fault.get() {
             return Err(fault.clone().into());
         }
-        let positions = self.progress.positions.lock().clone();
+        let positions = self.progress.positions.lock().clone().into_iter();
+        let positions = positions.map(|(partition, next)| {
+            let epoch = self.epochs.get(&partition).copied();
+            (partition, (next, epoch.unwrap_or(-1)))
+        });
+        let positions: saved_positions::PositionsWithEpochs = positions.collect();
         saved_positions::save(*self.reading.topic.id.as_bytes(), positions)
     }
 
     /// Resumes behind the records of the checkpoint, with partitions that were added since then from their beginning.
     /// If the server no longer holds the next records, the flow fails.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let next: BTreeMap<i32, Offset> =
-            saved_positions::restore(&self.stream, *self.reading.topic.id.as_bytes(), saved)?;
+        let stream = *self.reading.topic.id.as_bytes();
+        let saved = saved_positions::restore_of_server(&self.stream, stream, saved)?;
+        let saved_at = saved.iter();
+        let next = saved_at.map(|(partition, (next, _))| (*partition, *next));
+        let next: BTreeMap<i32, Offset> = next.collect();
         let Reading { client, places, .. } = &self.reading;
         let consumer = self.network.wait(async {
-            held_positions::check(client, &self.stream, places, &next).await?;
+            held_positions::check(client, &self.stream, places, &saved).await?;
             let consumer = self.reading.consumer(&next).await;
             consumer.map_err(|error| SourceError::read(&self.stream, error))
         })?;
         let positions = by_partition(&consumer);
         (self.reading).find_partitions(&positions, &self.progress.partitions);
         *self.progress.positions.lock() = positions;
+        self.epochs = saved
+            .into_iter()
+            .map(|(partition, (_, epoch))| (partition, epoch))
+            .collect();
         self.held = HeldRecords::default();
         self.given = (self.reading).start(consumer, &self.progress, &self.fault, &self.network);
         Ok(())

@@ -136,6 +136,7 @@ impl Consumer {
         self.fetching = None;
         if news.is_lost {
             self.positions.clear();
+            self.epochs.clear();
             group.committed.clear();
         }
         let Found {
@@ -146,6 +147,7 @@ impl Consumer {
         let is_still_read =
             |place: &TopicPartition| places.contains(place) && !starts.contains_key(place);
         self.positions.retain(|place, _| is_still_read(place));
+        self.epochs.retain(|place, _| is_still_read(place));
         group.committed.retain(|place, _| is_still_read(place));
         group.ids = ids;
         self.positions.extend(starts);

@@ -23,6 +23,8 @@ use crate::push::{DamagedRecords, Lease, Torn, give};
 #[derive(Debug)]
 pub struct Fetched {
     pub(super) place: TopicPartition,
+    /// The partition's leader epoch at the time of the fetch; -1 if it is not known.
+    pub(super) epoch: i32,
     /// The offset of the first record to return; the first chunk may also hold earlier ones.
     pub(super) from: Offset,
     /// The offset behind the last record.
@@ -76,6 +78,14 @@ impl Fetched {
     /// Returns the index of the partition.
     pub fn partition(&self) -> i32 {
         self.place.partition
+    }
+
+    /// Returns the leader epoch in which the records were read; -1 if the server does not send it. [`Client::epoch_ends`]
+    /// finds out with it whether the server still has the records.
+    ///
+    /// [`Client::epoch_ends`]: crate::Client::epoch_ends
+    pub fn leader_epoch(&self) -> i32 {
+        self.epoch
     }
 
     /// Returns the offset behind the last record.

@@ -40,6 +40,8 @@ pub(super) struct Fetcher {
     pub filter: Option<Arc<Filter>>,
     /// Partitions, and the next offset of each.
     pub positions: HashMap<TopicPartition, Offset>,
+    /// The leader epoch of each partition; the server refuses the fetch when it has another one.
+    pub epochs: HashMap<TopicPartition, i32>,
     /// The partitions in the order of the request, which rotates.
     pub order: Vec<TopicPartition>,
     /// Partitions that the fetcher leaves out for now.
@@ -90,8 +92,10 @@ impl Fetcher {
             let Some(Offset(next)) = self.positions.get(place) else {
                 continue;
             };
+            let epoch = self.epochs.get(place).copied();
             let partition = FetchPartition::default()
                 .with_partition(place.partition)
+                .with_current_leader_epoch(epoch.unwrap_or(-1))
                 .with_fetch_offset(i64::try_from(*next).unwrap_or(i64::MAX))
                 .with_partition_max_bytes(size(self.config.partition_bytes_max));
             match topics.last_mut() {
@@ -158,6 +162,7 @@ impl Fetcher {
         self.positions.insert(place.clone(), next);
         let aborted = partition.aborted_transactions.unwrap_or_default();
         self.emit(Event::Fetched(Fetched {
+            epoch: self.epoch(&place),
             place,
             from,
             next,
@@ -168,6 +173,11 @@ impl Fetcher {
             _room: Some(room),
         }))
         .await
+    }
+
+    /// Returns the leader epoch of a partition; -1 if it is not known.
+    pub fn epoch(&self, place: &TopicPartition) -> i32 {
+        self.epochs.get(place).copied().unwrap_or(-1)
     }
 
     /// Waits for room.

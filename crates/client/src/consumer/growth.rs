@@ -106,7 +106,11 @@ impl Consumer {
             self.fetching = None;
             return Ok(());
         }
-        match self.by_server(&self.unfetched).await {
+        let found = match self.check_epochs().await {
+            Ok(()) => self.by_server(&self.unfetched).await,
+            Err(error) => Err(error),
+        };
+        match found {
             Err(error) => self.lost(error).await,
             Ok(by_server) => {
                 if let Some(mut fetching) = self.fetching.take() {

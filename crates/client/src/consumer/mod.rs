@@ -77,6 +77,10 @@ pub struct Consumer {
     paused: watch::Sender<BTreeSet<TopicPartition>>,
     /// The ids of its streams; a new stream of the same name has another id.
     ids: HashMap<Arc<str>, Uuid>,
+    /// The stream's id and the leader epoch in which each position was last valid.
+    epochs: HashMap<TopicPartition, (Uuid, i32)>,
+    /// Whether leaders and epochs may have changed since the last look-up.
+    is_outdated: bool,
     /// The error with which all later calls fail.
     gone: Option<ClientError>,
 }
@@ -161,6 +165,8 @@ impl Consumer {
             unfetched: BTreeMap::new(),
             paused: watch::Sender::default(),
             ids: HashMap::new(),
+            epochs: HashMap::new(),
+            is_outdated: false,
             gone: None,
         }
     }
@@ -177,10 +183,12 @@ impl Consumer {
     ///
     /// # Errors
     /// When an offset no longer exists, the server refuses a partition, a stream is gone for the client's
-    /// `unknown_timeout`, or no server answers for its `request_timeout`. The next call tries again. When a stream was
-    /// deleted and made again, the consumer continues in the new one at [`reset`](ConsumerConfig::reset); without that,
-    /// or if it [follows](Self::follow) the stream, this and all later calls fail with [`ClientError::MadeAgain`]. A
-    /// member of a group continues at the beginning of the new stream, and may receive some of its records twice.
+    /// `unknown_timeout`, or no server answers for its `request_timeout`. The next call tries again. When a crash of the
+    /// server took back records that were read, the consumer continues with those in their place; without
+    /// [`reset`](ConsumerConfig::reset), the call fails. When a stream was deleted and made again, the consumer continues
+    /// in the new one at [`reset`](ConsumerConfig::reset); without that, or if it [follows](Self::follow) the stream, this
+    /// and all later calls fail with [`ClientError::MadeAgain`]. A member of a group continues at the beginning of the new
+    /// stream, and may receive some of its records twice.
     pub async fn next(&mut self) -> Result<Fetched, ClientError> {
         let _poll = self.group.as_ref().map(Membership::poll);
         self.settle();
@@ -263,7 +271,14 @@ impl Consumer {
     }
 
     async fn begin_fetching(&mut self) -> Result<Fetching, ClientError> {
+        if self.is_outdated {
+            let mut topics: Vec<&str> = self.positions.keys().map(|place| &*place.topic).collect();
+            topics.dedup();
+            self.fetching_client.refresh(&topics).await?;
+            self.is_outdated = false;
+        }
         self.check_ids().await?;
+        self.check_epochs().await?;
         let by_server = self.by_server(&self.wanted()).await?;
         self.unfetched.clear();
         let (sender, events) = mpsc::channel(EVENTS_MAX);
@@ -295,12 +310,17 @@ impl Consumer {
         for (server, positions) in by_server {
             let mut order: Vec<TopicPartition> = positions.keys().cloned().collect();
             order.sort();
+            let epochs = order.iter().filter_map(|place| {
+                let (_, epoch) = self.epochs.get(place)?;
+                Some((place.clone(), *epoch))
+            });
             let fetcher = Fetcher {
                 client: self.fetching_client.clone(),
                 server,
                 config: self.config.clone(),
                 filter: self.filter.clone(),
                 positions,
+                epochs: epochs.collect(),
                 order,
                 paused: self.paused.subscribe(),
                 room: Arc::clone(&self.room),
@@ -345,6 +365,49 @@ impl Consumer {
         self.positions.extend(found);
         let ids = made_again.into_iter();
         self.ids.extend(ids.map(|(place, id)| (place.topic, id)));
+        Ok(())
+    }
+
+    /// Checks the positions in partitions with a new leader epoch: the records before them may be lost (KIP-320). Then
+    /// other records take their offsets, and the position moves back to those.
+    async fn check_epochs(&mut self) -> Result<(), ClientError> {
+        let mut asked = Vec::new();
+        let mut present = Vec::new();
+        for place in self.positions.keys() {
+            let topic = self.fetching_client.topic(&place.topic).await?;
+            let now = (topic.id, topic.epoch(place.partition));
+            let valid = self.epochs.entry(place.clone()).or_insert(now);
+            if valid.0 != now.0 || valid.1 < 0 {
+                *valid = now;
+            }
+            if valid.1 < now.1 {
+                asked.push((place.clone(), valid.1));
+                present.push(now);
+            }
+        }
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let ends = self.fetching_client.epoch_ends(&asked).await?;
+        for (place, now) in asked.into_iter().map(|(place, _)| place).zip(present) {
+            if let Some(position) = self.positions.get_mut(&place)
+                && let Some(end) = ends.get(&place).copied()
+                && end < *position
+            {
+                let lost = format!("a crash of the server took back records from offset {end} on");
+                let what = format!("partition {} of {}", place.partition, place.topic);
+                if self.config.reset.is_none() {
+                    return Err(ClientError::Refused {
+                        what,
+                        error: ResponseError::OffsetOutOfRange,
+                        message: Some(format!("offset {position} is not there: {lost}")),
+                    });
+                }
+                tracing::warn!("{what}: {lost}; reading goes on there");
+                *position = end;
+            }
+            self.epochs.insert(place, now);
+        }
         Ok(())
     }
 
@@ -410,11 +473,8 @@ impl Consumer {
             self.lost = None;
             return Err(error);
         }
+        self.is_outdated = true;
         sleep(config.backoff).await;
-        let mut topics: Vec<&str> = self.positions.keys().map(|place| &*place.topic).collect();
-        topics.dedup();
-        // If no server answers now, the start of fetching reports it.
-        let _ = self.fetching_client.refresh(&topics).await;
         Ok(())
     }
 
@@ -443,6 +503,7 @@ impl Consumer {
             .await;
         match found {
             Ok(found) => {
+                self.epochs.retain(|place, _| !found.contains_key(place));
                 self.positions.extend(found);
                 Ok(())
             }

@@ -141,8 +141,11 @@ impl Pusher {
     async fn forward(self, source: SharedSource) {
         let _end = EndOfTaking(Arc::clone(source.session()));
         let events = self.fetcher.events.clone();
+        let order = self.fetcher.order.iter();
+        let epochs = order.map(|place| self.fetcher.epoch(place)).collect();
         let forwarder = Forwarder {
             source,
+            epochs,
             places: self.fetcher.order,
             events: self.fetcher.events,
             is_alive: self.fetcher.is_alive,
@@ -239,6 +242,7 @@ impl Pusher {
         self.fetcher
             .emit(Event::Fetched(Fetched {
                 place: place.clone(),
+                epoch: self.fetcher.epoch(place),
                 from: delivered.from,
                 next: delivered.next,
                 end: delivered.end,
@@ -271,6 +275,8 @@ impl Drop for EndOfTaking {
 struct Forwarder {
     source: SharedSource,
     places: Vec<TopicPartition>,
+    /// The leader epochs of the places.
+    epochs: Vec<i32>,
     events: mpsc::Sender<Event>,
     is_alive: Arc<AtomicBool>,
     on_damage: OnDamage,
@@ -297,6 +303,7 @@ impl Forwarder {
         match delivered {
             Delivered::Piece(piece) => Ok(Event::Fetched(Fetched {
                 place: self.place(piece.place)?.clone(),
+                epoch: (self.epochs.get(piece.place as usize).copied()).unwrap_or(-1),
                 from: piece.from,
                 next: piece.next,
                 end: piece.end,

@@ -3,6 +3,7 @@
 mod consuming;
 mod cuts;
 mod damage;
+mod epochs;
 mod gate;
 mod groups;
 mod growth;

@@ -1,6 +1,8 @@
 //! Sources resume behind the records that they had returned.
 
+use std::cell::RefCell;
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -12,7 +14,8 @@ use millstream_flow::{
     BoxError, Counts, Emit, Flow, Output, Partial, Parts, Running, Source, SourceStatus,
 };
 use millstream_log::{
-    CLEANUP_POLICY, COMPACTION_LAG_MAX, DIRTY_RATIO_MIN, Log, LogConfig, Stream, StreamConfig,
+    CLEANUP_POLICY, COMPACTION_LAG_MAX, DIRTY_RATIO_MIN, Durability, Log, LogConfig, Stream,
+    StreamConfig,
 };
 use millstream_record::{Header, Record};
 use proptest::prelude::*;
@@ -215,6 +218,76 @@ fn a_checkpoint_of_another_stream_or_of_an_application_is_refused() {
         error.contains("stream s is read as an application"),
         "{error}"
     );
+}
+
+/// Takes the last chunk of the only group of a `written` stream away, as a loss of power does to bytes that were not synced.
+fn lose_power(dir: &Path, stream: u64) {
+    std::fs::remove_file(dir.join("clean-stop")).unwrap();
+    let folder = dir.join(format!("streams/{stream}"));
+    let log = folder.join("0-0-0000000001-00000000000000000000-0001.log");
+    // It has the end of the synced bytes.
+    std::fs::remove_file(log.with_extension("index")).unwrap();
+    let bytes = std::fs::read(&log).unwrap();
+    let (mut at, mut last) = (4096, 4096);
+    while at < bytes.len() {
+        let behind = i32::from_be_bytes(bytes[at + 8..at + 12].try_into().unwrap());
+        last = at;
+        at += 12 + behind as usize;
+    }
+    std::fs::write(&log, &bytes[..last]).unwrap();
+}
+
+/// It resumed at its position, and skipped the records that had taken the place of lost ones.
+#[test]
+fn a_source_of_a_server_reports_records_that_a_crash_took_back() {
+    let dir = tempdir().unwrap();
+    let start = || {
+        let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+        let config = BrokerConfig::new(([127, 0, 0, 1], 0).into());
+        let (clock, random) = (Arc::clone(log.clock()), Arc::new(SystemRandom));
+        let server = Server::start(&TcpNetwork, config, log.clone(), clock, random).unwrap();
+        (server, log)
+    };
+    let source = |server: &Server| {
+        let client = ClientConfig::new(server.local_address().to_string());
+        let consumer = ConsumerConfig::default();
+        let sources = ServerSource::of_stream(&client, &consumer, "s", 1, ServerEnd::Never);
+        sources.unwrap().pop().unwrap()
+    };
+    let give = |source: &mut ServerSource, next: u64| {
+        let positions = source.positions().unwrap();
+        let source = RefCell::new(source);
+        wait_until("the records are given", || {
+            let mut out = Output::default();
+            (source.borrow_mut().poll(&mut out, 1, Waker::noop())).unwrap();
+            positions.read()[0].next == next
+        });
+        source.into_inner().save().unwrap()
+    };
+    let (server, log) = start();
+    let config = StreamConfig {
+        durability: Durability::Written,
+        ..StreamConfig::default()
+    };
+    let stream = log.create_stream("s", config).unwrap();
+    let mut first = source(&server);
+    produce(&stream, 0, 0..9);
+    let valid = give(&mut first, 9);
+    produce(&stream, 0, 9..10);
+    let lost = give(&mut first, 10);
+    let id = stream.id().0;
+    drop((first, stream, server, log));
+    lose_power(dir.path(), id);
+    let (server, log) = start();
+    produce(&log.stream("s").unwrap(), 0, 20..24);
+    let error = source(&server).restore(&lost).unwrap_err().to_string();
+    assert!(
+        error.contains("took back records before offset 10"),
+        "{error}"
+    );
+    let mut again = source(&server);
+    again.restore(&valid).unwrap();
+    give(&mut again, 13);
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! Positions behind records that a crash of the server takes back.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use millstream_base::ByteSize;
+use millstream_broker::{BrokerConfig, Server};
+use millstream_client::{
+    Client, ClientConfig, ClientError, Consumer, ConsumerConfig, DeliveryMode, Reset,
+    ResponseError, Start,
+};
+use millstream_log::{Durability, Log, LogConfig, StreamConfig};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use crate::consuming::{place, values};
+use crate::support::{TIME_MAX, produce, serve};
+
+/// A server whose stream `t` may lose records.
+struct World {
+    dir: TempDir,
+    stream: u64,
+    address: SocketAddr,
+    running: Option<(Server, Log)>,
+}
+
+impl World {
+    fn start() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let (server, log) = start(dir.path(), ([127, 0, 0, 1], 0).into());
+        let config = StreamConfig {
+            durability: Durability::Written,
+            ..StreamConfig::default()
+        };
+        World {
+            dir,
+            stream: log.create_stream("t", config).unwrap().id().0,
+            address: server.local_address(),
+            running: Some((server, log)),
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(ClientConfig::new(self.address.to_string()))
+    }
+
+    async fn stop(&mut self) {
+        let running = self.running.take();
+        let stopped = tokio::task::spawn_blocking(move || drop(running));
+        stopped.await.unwrap();
+    }
+
+    /// Loses the last chunk of the stream, and starts again.
+    async fn crash(&mut self) {
+        self.stop().await;
+        lose_power(self.dir.path(), self.stream);
+        self.running = Some(start(self.dir.path(), self.address));
+    }
+}
+
+fn start(dir: &Path, address: SocketAddr) -> (Server, Log) {
+    let log = Log::open(LogConfig::with_pool(dir, ByteSize(64 << 20))).unwrap();
+    (serve(&log, BrokerConfig::new(address)), log)
+}
+
+/// Takes the last chunk of the only group of a `written` stream away, as a loss of power does to bytes that were not synced.
+fn lose_power(dir: &Path, stream: u64) {
+    std::fs::remove_file(dir.join("clean-stop")).unwrap();
+    let folder = dir.join(format!("streams/{stream}"));
+    let log = folder.join("0-0-0000000001-00000000000000000000-0001.log");
+    // It has the end of the synced bytes.
+    std::fs::remove_file(log.with_extension("index")).unwrap();
+    let bytes = std::fs::read(&log).unwrap();
+    let (mut at, mut last) = (4096, 4096);
+    while at < bytes.len() {
+        let behind = i32::from_be_bytes(bytes[at + 8..at + 12].try_into().unwrap());
+        last = at;
+        at += 12 + behind as usize;
+    }
+    std::fs::write(&log, &bytes[..last]).unwrap();
+}
+
+/// Sends each value in a chunk of its own.
+async fn send(client: &Client, values: [&str; 3]) {
+    for value in values {
+        produce(client, "t", [value.to_owned()]).await;
+    }
+}
+
+async fn read(consumer: &mut Consumer) -> Result<Vec<String>, ClientError> {
+    let mut all = Vec::new();
+    while all.len() < 3 {
+        let fetched = timeout(TIME_MAX, consumer.next()).await;
+        all.extend(values(&fetched.expect("records come")?));
+    }
+    Ok(all)
+}
+
+/// It went on at its position, and skipped the records that had taken the place of lost ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_reads_the_records_in_place_of_those_that_a_crash_took_back() {
+    for delivery in [DeliveryMode::Pull, DeliveryMode::Push] {
+        let mut world = World::start();
+        let client = world.client();
+        send(&client, ["a", "b", "lost"]).await;
+        let mut consumers = Vec::new();
+        for reset in [Some(Reset::Latest), None] {
+            let config = ConsumerConfig {
+                delivery,
+                reset,
+                ..ConsumerConfig::default()
+            };
+            let starts = [(place("t", 0), Start::Earliest)];
+            let mut consumer = Consumer::assigned(&client, config, &starts).await.unwrap();
+            assert_eq!(read(&mut consumer).await.unwrap(), ["a", "b", "lost"]);
+            // All of them count as read.
+            let soon = Duration::from_millis(50);
+            timeout(soon, consumer.next()).await.unwrap_err();
+            consumers.push(consumer);
+        }
+        world.crash().await;
+        send(&client, ["x", "y", "z"]).await;
+        assert_eq!(read(&mut consumers[0]).await.unwrap(), ["x", "y", "z"]);
+        let error = read(&mut consumers[1]).await.unwrap_err();
+        let is_expected = error.response_error() == Some(ResponseError::OffsetOutOfRange);
+        assert!(
+            is_expected && error.to_string().contains("took back"),
+            "{error}"
+        );
+        world.stop().await;
+    }
+}
