@@ -42,6 +42,8 @@ pub struct GroupOffsets {
     pub offsets: HashMap<TopicPartition, Offset>,
     /// The metadata of the commits that have some.
     pub metadata: HashMap<TopicPartition, String>,
+    /// The leader epochs of the commits that have one.
+    pub(crate) leader_epochs: HashMap<TopicPartition, i32>,
 }
 
 impl GroupOffsets {

@@ -11,7 +11,7 @@ use millstream_wire::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
 use millstream_wire::messages::{GroupId, OffsetCommitRequest, OffsetFetchRequest};
-use millstream_wire::{ResponseError, StrBytes};
+use millstream_wire::{ResponseError, StrBytes, Uuid};
 use tokio::time::sleep;
 
 use super::Consumer;
@@ -62,7 +62,13 @@ impl Consumer {
                 break;
             }
             let coordinator = self.client.coordinator(&group.group).await;
-            let request = commit_request(&group.group, &group.member, group.epoch(), &offsets);
+            let request = commit_request(
+                &group.group,
+                &group.member,
+                group.epoch(),
+                &offsets,
+                &self.epochs,
+            );
             let result = match coordinator {
                 Ok(coordinator) => commit(&coordinator.ask(request).await, &group.group),
                 Err(error) => Err(error),
@@ -143,14 +149,20 @@ impl Consumer {
             places,
             ids,
             starts,
+            epochs,
         } = found;
         let is_still_read =
             |place: &TopicPartition| places.contains(place) && !starts.contains_key(place);
         self.positions.retain(|place, _| is_still_read(place));
         self.epochs.retain(|place, _| is_still_read(place));
         group.committed.retain(|place, _| is_still_read(place));
-        group.ids = ids;
         self.positions.extend(starts);
+        let epochs = epochs.into_iter().filter_map(|(place, epoch)| {
+            let id = *ids.get(&place.topic)?;
+            Some((place, (id, epoch)))
+        });
+        self.epochs.extend(epochs);
+        group.ids = ids;
         group.follow(news);
     }
 
@@ -180,12 +192,15 @@ fn commit_request(
     member: &StrBytes,
     epoch: i32,
     offsets: &BTreeMap<TopicPartition, Offset>,
+    leader_epochs: &HashMap<TopicPartition, (Uuid, i32)>,
 ) -> OffsetCommitRequest {
     let mut topics: Vec<OffsetCommitRequestTopic> = Vec::new();
     for (place, Offset(next)) in offsets {
+        let leader_epoch = leader_epochs.get(place).map_or(-1, |(_, epoch)| *epoch);
         let partition = OffsetCommitRequestPartition::default()
             .with_partition_index(place.partition)
-            .with_committed_offset(i64::try_from(*next).unwrap_or(i64::MAX));
+            .with_committed_offset(i64::try_from(*next).unwrap_or(i64::MAX))
+            .with_committed_leader_epoch(leader_epoch);
         match topics.last_mut() {
             Some(topic) if topic.name.as_str() == &*place.topic => topic.partitions.push(partition),
             _ => topics.push(
@@ -233,6 +248,14 @@ impl Client {
         group: &str,
         places: &[TopicPartition],
     ) -> Result<HashMap<TopicPartition, Offset>, ClientError> {
+        Ok(self.committed_of(group, places).await?.offsets)
+    }
+
+    pub(super) async fn committed_of(
+        &self,
+        group: &str,
+        places: &[TopicPartition],
+    ) -> Result<GroupOffsets, ClientError> {
         let mut topics: BTreeMap<&Arc<str>, Vec<i32>> = BTreeMap::new();
         for place in places {
             topics
@@ -245,10 +268,8 @@ impl Client {
                 .with_name(topic_name(name))
                 .with_partition_indexes(partitions)
         });
-        let fetched = self
-            .fetch_offsets(group, Some(topics.collect()), true)
-            .await?;
-        Ok(fetched.offsets)
+        self.fetch_offsets(group, Some(topics.collect()), true)
+            .await
     }
 
     /// Returns all offsets that a group has committed.
@@ -299,6 +320,10 @@ impl Client {
                     if let Ok(offset) = u64::try_from(partition.committed_offset) {
                         if let Some(text) = partition.metadata.filter(|text| !text.is_empty()) {
                             found.metadata.insert(place.clone(), text.to_string());
+                        }
+                        if partition.committed_leader_epoch >= 0 {
+                            let epoch = partition.committed_leader_epoch;
+                            found.leader_epochs.insert(place.clone(), epoch);
                         }
                         found.offsets.insert(place, Offset(offset));
                     }

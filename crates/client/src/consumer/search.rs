@@ -30,6 +30,8 @@ pub(super) struct Found {
     pub ids: BTreeMap<Arc<str>, Uuid>,
     /// The positions in those that it did not have.
     pub starts: HashMap<TopicPartition, Offset>,
+    /// The leader epochs in which they were committed, as far as they are known.
+    pub epochs: HashMap<TopicPartition, i32>,
 }
 
 /// The inputs of a search.
@@ -79,17 +81,17 @@ impl Search {
         let new = places.iter().filter(|place| !is_known(place)).cloned();
         let new: Vec<TopicPartition> = new.collect();
         if new.is_empty() {
-            let starts = HashMap::new();
             return Ok(Found {
                 places,
                 ids,
-                starts,
+                starts: HashMap::new(),
+                epochs: HashMap::new(),
             });
         }
-        let mut committed = self.client.committed(&self.group, &new).await?;
+        let committed = self.client.committed_of(&self.group, &new).await?;
         let starts = new.into_iter().map(|place| {
-            let start = match committed.remove(&place) {
-                Some(offset) => Start::At(offset),
+            let start = match committed.offsets.get(&place) {
+                Some(offset) => Start::At(*offset),
                 None => self.start_without(&place)?.into(),
             };
             Ok((place, start))
@@ -100,6 +102,7 @@ impl Search {
             places,
             ids,
             starts,
+            epochs: committed.leader_epochs,
         })
     }
 

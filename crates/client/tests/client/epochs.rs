@@ -131,3 +131,23 @@ async fn a_consumer_reads_the_records_in_place_of_those_that_a_crash_took_back()
         world.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_reads_the_records_in_place_of_those_that_a_crash_took_back() {
+    let mut world = World::start();
+    let client = world.client();
+    let member = || Consumer::in_group(&client, ConsumerConfig::default(), "g", &["t"]).unwrap();
+    send(&client, ["a", "b", "lost"]).await;
+    let mut first = member();
+    assert_eq!(read(&mut first).await.unwrap(), ["a", "b", "lost"]);
+    first.close().await.unwrap();
+    let place = place("t", 0);
+    let committed = client.committed("g", std::slice::from_ref(&place)).await;
+    assert_eq!(committed.unwrap()[&place].0, 3);
+    world.crash().await;
+    send(&client, ["x", "y", "z"]).await;
+    let mut second = member();
+    assert_eq!(read(&mut second).await.unwrap(), ["x", "y", "z"]);
+    second.close().await.unwrap();
+    world.stop().await;
+}
