@@ -469,6 +469,22 @@ impl SharePartition {
         restored
     }
 
+    /// Forgets the records from an offset on, which the log has lost; returns whether there were any. Called at a start: no
+    /// member holds a record.
+    pub fn truncate(&mut self, end: Offset) -> bool {
+        let has_lost = end < self.end;
+        if has_lost {
+            let mut left = end.0.saturating_sub(self.start.0);
+            let runs = self.to_store().into_iter().map(|run| {
+                let records = run.records.min(left);
+                left -= records;
+                StoredRun { records, ..run }
+            });
+            *self = SharePartition::restore(self.start.min(end), runs);
+        }
+        has_lost
+    }
+
     /// Adds a run behind all others.
     fn push(&mut self, end: Offset, state: State) {
         self.add(end.0 - self.end.0, &state);

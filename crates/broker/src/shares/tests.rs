@@ -236,6 +236,11 @@ impl Model {
             }
         }
     }
+
+    /// The log has lost the records from an offset on: new ones take their offsets.
+    fn truncate(&mut self, end: u64) {
+        self.records[end as usize..].fill(RecordState::Fresh);
+    }
 }
 
 fn member(number: usize) -> MemberId {
@@ -384,6 +389,11 @@ proptest! {
                 17 => {
                     model.restart();
                     shares = SharePartition::restore(shares.start(), shares.to_store());
+                    if rng.bool() {
+                        let end = rng.u64(..RECORDS);
+                        prop_assert_eq!(shares.truncate(Offset(end)), end < model.end());
+                        model.truncate(end);
+                    }
                 }
                 _ => now += rng.u32(..20) * SECOND,
             }

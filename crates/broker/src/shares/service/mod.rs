@@ -47,6 +47,7 @@ use crate::error::response_error;
 use crate::groups::service::GroupService;
 use crate::groups::{GroupName, MemberId, Partition, TopicId};
 use crate::ledger::Ledger;
+use crate::partitions::lane_of;
 use crate::shares::record::{Key, decode, record};
 use crate::shares::{OffsetReset, SharePartition, ShareSettings};
 
@@ -137,34 +138,38 @@ impl ShareService {
             is_damaged,
         };
         let mut partitions = service.partitions.lock();
-        for record in records {
-            let (key, shares) = decode(record).map_err(|error| LogError::BadSetting {
+        let mut changed = Vec::new();
+        for stored in records {
+            let (key, shares) = decode(stored).map_err(|error| LogError::BadSetting {
                 setting: LEDGER,
                 why: format!("the stream holds something else than states of records: {error}"),
             })?;
-            if let Some(shares) = shares {
-                let entry = service.entry(&key, shares);
-                partitions.insert(key, Arc::new(Mutex::new(entry)));
+            let Some(mut shares) = shares else {
+                continue;
+            };
+            // A crash may have come between the deletion of a group and that of its states.
+            if service.is_missing(&key) {
+                changed.push(record(&key, None));
+                continue;
             }
+            // The partition may have lost records that the ledger has the states of: its new records are others.
+            let end = service.end_of(&key);
+            if end.is_some_and(|end| shares.truncate(end)) {
+                changed.push(record(&key, Some(&shares)));
+            }
+            let entry = service.entry(&key, shares);
+            partitions.insert(key, Arc::new(Mutex::new(entry)));
         }
-        // A crash may have come between the deletion of a group and that of its states.
-        let gone: Vec<_> = partitions
-            .extract_if(.., |key, _| service.is_missing(key))
-            .collect();
         drop(partitions);
-        if !gone.is_empty() {
-            let removed = gone.iter().map(|(key, _)| record(key, None));
-            if let Err(error) = service.ledger.append(removed, service.clock.now()) {
-                // The next start repeats the removal.
+        if !changed.is_empty() {
+            let stored = service.ledger.append(changed, service.clock.now());
+            // Durable before there are new records, which the states would otherwise belong to after a crash.
+            let stored = stored.and_then(|end| service.ledger.lane().wait_durable(end));
+            if let Err(error) = stored {
                 tracing::warn!(
-                    "cannot remove the states of deleted share groups; the next start tries again: {error}"
+                    "cannot remove the states of deleted share groups and of lost records; the next start tries again: {error}"
                 );
             }
-            gone.iter().for_each(|(key, entry)| {
-                let mut entry = entry.lock();
-                entry.is_gone = true;
-                service.count(key, &mut entry);
-            });
         }
         Ok(service)
     }
@@ -408,6 +413,13 @@ impl ShareService {
         drop(partitions);
         // If a removal fails, the next start repeats it.
         let _ = self.forget(missing);
+    }
+
+    /// Returns the offset behind the last record of a partition; `None` if damage hides it.
+    fn end_of(&self, key: &Key) -> Option<Offset> {
+        let stream = self.log.stream_by_uuid(Uuid::from_u128(key.topic.0));
+        let lane = lane_of(&stream.ok()?, key.partition.0).ok()?;
+        lane.damage().is_none().then(|| lane.next_offset())
     }
 
     /// Whether the group or the topic of a share-partition is gone.

@@ -1,30 +1,47 @@
-//! The bound on the runs of all share-partitions, and the storing of deliveries.
+//! The bound on the runs of all share-partitions, the storing of deliveries, and restarts.
 
 use millstream_base::{ByteSize, SystemRandom};
-use millstream_log::{AtLeast, LogConfig, StreamConfig};
+use millstream_log::{AtLeast, Durability, LogConfig, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
+use tempfile::TempDir;
 
 use super::read::{Read, Wanted};
 use super::*;
+use crate::groups::{Answer, Request};
 use crate::security::SecurityConfig;
 use crate::security::service::SecurityService;
 use crate::shares::checked;
+use crate::shares::partition::{StoredRun, StoredState};
 
-/// A share service on a log of its own, and a partition that a member of a group reads.
+/// A share service on a log of its own, and a partition that a member of the group `g` reads.
 struct World {
-    service: ShareService,
+    service: Arc<ShareService>,
     partition: StreamPartition,
     key: Key,
     member: MemberId,
     settings: ShareSettings,
-    _dir: tempfile::TempDir,
+    log: Log,
+    dir: TempDir,
 }
 
 impl World {
     fn new() -> World {
+        World::with(Durability::Sync)
+    }
+
+    fn with(durability: Durability) -> World {
         let dir = tempfile::tempdir().unwrap();
-        let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
-        let stream = log.create_stream("t", StreamConfig::default()).unwrap();
+        let log = log_in(&dir);
+        let config = StreamConfig {
+            durability,
+            ..StreamConfig::default()
+        };
+        log.create_stream("t", config).unwrap();
+        World::on(dir, log)
+    }
+
+    fn on(dir: TempDir, log: Log) -> World {
+        let stream = log.stream("t").unwrap();
         let clock = Arc::clone(log.clock());
         let settings = SecurityConfig::default();
         let random = Arc::new(SystemRandom);
@@ -37,12 +54,13 @@ impl World {
             |_, _| Ok(()),
         )
         .unwrap();
+        let service = ShareService::open(&log, Arc::new(groups), BTreeMap::new(), clock).unwrap();
         World {
-            service: ShareService::open(&log, Arc::new(groups), BTreeMap::new(), clock).unwrap(),
+            service: Arc::new(service),
             partition: stream.partition(0).unwrap(),
             key: Key {
                 group: "g".into(),
-                topic: TopicId(1),
+                topic: TopicId(stream.uuid().as_u128()),
                 partition: Partition(0),
             },
             member: MemberId::from("m"),
@@ -50,8 +68,46 @@ impl World {
                 offset_reset: OffsetReset::Earliest,
                 ..ShareSettings::default()
             },
-            _dir: dir,
+            log,
+            dir,
         }
+    }
+
+    /// Closes the log, and opens it and the services again.
+    fn restart(self) -> World {
+        let World {
+            service,
+            partition,
+            log,
+            dir,
+            ..
+        } = self;
+        drop((service, partition));
+        log.close().unwrap();
+        let log = log_in(&dir);
+        World::on(dir, log)
+    }
+
+    /// Creates the group, so that its positions outlast a restart.
+    async fn create_group(&self) {
+        let create = Request::CreateShareGroup(self.key.group.clone());
+        let created = self.service.groups().ask(create).await;
+        assert!(matches!(created, Ok(Answer::CreateShareGroup(Ok(())))));
+    }
+
+    /// Accepts the records from the first one to the last one.
+    fn accept(&self, first: i64, last: i64) {
+        let accepted = checked([(first, last, vec![1])], false).unwrap();
+        let (service, member) = (&self.service, &self.member);
+        let stored = service.acknowledge(&self.key, &self.partition, member, &accepted);
+        let lane = service.ledger.lane();
+        lane.wait_durable(stored.unwrap()).unwrap();
+    }
+
+    /// Returns the group's position, and its lag.
+    fn position(&self) -> (i64, i64) {
+        let described = self.service.describe_partition(&self.key, &self.partition);
+        (described.start_offset, described.lag)
     }
 
     /// Lets the member get at most this number of records.
@@ -78,6 +134,17 @@ impl World {
         let appended = self.partition.append(&chunk).unwrap();
         self.partition.wait_durable(appended.next_offset).unwrap();
     }
+}
+
+fn log_in(dir: &TempDir) -> Log {
+    Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap()
+}
+
+/// Returns the first offset, the last one and the delivery count of each run that a member got.
+fn runs(read: &Read) -> Vec<(u64, u64, u16)> {
+    let runs = read.acquired.iter();
+    runs.map(|run| (run.first.0, run.last.0, run.deliveries))
+        .collect()
 }
 
 #[test]
@@ -139,4 +206,40 @@ fn a_delivery_is_stored_once_with_the_next_acknowledgement_or_by_itself() {
     assert_eq!(stored(), entry.lock().shares.to_store());
     service.store_deliveries();
     assert_eq!(lane.next_offset().0, begun + 2, "nothing more to store");
+}
+
+#[tokio::test]
+async fn a_group_goes_back_to_the_first_record_of_a_memory_topic_after_a_restart() {
+    let world = World::with(Durability::Memory);
+    world.create_group().await;
+    (0..10).for_each(|_| world.append());
+    assert_eq!(world.read(10).records, 10);
+    world.accept(0, 9);
+    assert_eq!(world.position(), (10, 0));
+    let world = world.restart();
+    (0..3).for_each(|_| world.append());
+    assert_eq!(world.position(), (0, 3));
+    assert_eq!(runs(&world.read(10)), [(0, 2, 1)]);
+}
+
+#[tokio::test]
+async fn records_at_the_offsets_of_lost_ones_are_delivered() {
+    let world = World::with(Durability::Async);
+    world.create_group().await;
+    (0..7).for_each(|_| world.append());
+    // The group held record 5 and had finished 6 to 9 when a crash took 7 to 9.
+    let lost = [
+        (1, StoredState::Unfinished { deliveries: 1 }),
+        (4, StoredState::Finished),
+    ];
+    let lost = lost.map(|(records, state)| StoredRun { records, state });
+    let lost = SharePartition::restore(Offset(5), lost);
+    world.service.store(&world.key, Some(&lost)).unwrap();
+    let world = world.restart();
+    assert_eq!(world.position(), (5, 1));
+    (0..3).for_each(|_| world.append());
+    // The ledger has forgotten the lost records, too.
+    let world = world.restart();
+    assert_eq!(world.position(), (5, 4));
+    assert_eq!(runs(&world.read(10)), [(5, 5, 2), (7, 9, 1)]);
 }

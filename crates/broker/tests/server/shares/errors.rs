@@ -127,6 +127,16 @@ fn invalid_sessions_and_acknowledgements_get_kafkas_errors() {
     assert_eq!(refused(&mut member, request), not_found);
 }
 
+/// Starts a node again whose file of a stream has lost its second half.
+fn restart_with_half(node: Node, stream: &str) -> Node {
+    let folder = file_of(&node, stream);
+    let dir = node.stop();
+    let path = log_in(&folder);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    Node::on(dir, |_| {}, |_| {})
+}
+
 #[test]
 fn records_are_refused_while_the_stream_of_share_states_is_truncated() {
     let (node, mut client) = with_topic(1);
@@ -139,13 +149,7 @@ fn records_are_refused_while_the_stream_of_share_states_is_truncated() {
             0
         );
     }
-    let folder = file_of(&node, "__shares");
-    let dir = node.stop();
-    let path = log_in(&folder);
-    let file = std::fs::File::options().write(true).open(&path).unwrap();
-    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
-
-    let node = Node::on(dir, |_| {}, |_| {});
+    let node = restart_with_half(node, "__shares");
     let mut member = Member {
         client: node.connect(),
         epoch: 0,
@@ -166,4 +170,21 @@ fn records_are_refused_while_the_stream_of_share_states_is_truncated() {
     let beat = ask!(member.client, ShareGroupHeartbeat, 1, staying);
     assert_eq!(beat.error_code, 0);
     assert_eq!(member.client.produce("t", 0, &["more"]), 50);
+}
+
+#[test]
+fn a_share_group_keeps_its_position_while_its_topic_is_damaged() {
+    let (node, mut client) = with_topic(1);
+    let mut member = Member::join(&node, "a");
+    for offset in 0..50 {
+        client.produce("t", 0, &["a"]);
+        assert_eq!(member.fetch(), [(offset, 1)]);
+        assert_eq!(
+            member.acknowledge(vec![batch(offset, offset, &[ACCEPT])]),
+            0
+        );
+    }
+    drop((client, member));
+    let node = restart_with_half(node, "t");
+    assert_eq!(start_offset(&mut node.connect()), 50);
 }
