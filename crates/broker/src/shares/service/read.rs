@@ -23,7 +23,7 @@ pub const READ_BYTES: usize = 1 << 20;
 /// enough of them.
 pub const READS_MAX: usize = 64;
 
-/// The pause before the next read, when all memory for reads is in use.
+/// The pause before the next read after an error that [passes](is_passing).
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The member that reads, and the bounds of its request.
@@ -89,7 +89,6 @@ impl ShareService {
         let unblocked = kept.shares.unblocked_count();
         let again = match keys.learn(&mut kept.shares) {
             Ok(()) if !kept.shares.knows_keys() => Some(now),
-            // All memory for reads or for decompression is in use, or retention has removed the records.
             Err(error) if is_passing(&error) => Some(now + PAUSE),
             Err(error) => return Err(response_error(&error)),
             Ok(()) => {
@@ -130,7 +129,8 @@ impl ShareService {
     }
 }
 
-/// Whether a later read may find records that this one did not.
+/// Whether a later read may find records that this one did not: all memory for reads or for decompression is in use, or
+/// retention has removed the records.
 fn is_passing(error: &LogError) -> bool {
     matches!(
         error,
@@ -159,12 +159,8 @@ impl Acquiring<'_> {
         let state = |shares: &SharePartition| (shares.end(), shares.unfinished());
         let before = state(self.shares);
         match self.try_all() {
-            Err(error) if !is_passing(&error) && self.read.acquired.is_empty() => {
-                return Err(response_error(&error));
-            }
-            Err(LogError::DecompressionBusy { .. }) => {
-                return Ok(Some(self.now + PAUSE));
-            }
+            Err(error) if is_passing(&error) => return Ok(Some(self.now + PAUSE)),
+            Err(error) if self.read.acquired.is_empty() => return Err(response_error(&error)),
             Ok(()) | Err(_) => {}
         }
         let has_more = || self.available(self.shares.start()).is_some();

@@ -1,7 +1,7 @@
-//! The bound on the runs of all share-partitions, the storing of deliveries, and restarts.
+//! The bound on the runs of all share-partitions, the storing of deliveries, restarts, and reads without memory.
 
 use millstream_base::{ByteSize, SystemRandom};
-use millstream_log::{AtLeast, Durability, LogConfig, StreamConfig};
+use millstream_log::{Arena, AtLeast, BLOCK_BYTES_MIN, Durability, LogConfig, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 use tempfile::TempDir;
 
@@ -242,4 +242,21 @@ async fn records_at_the_offsets_of_lost_ones_are_delivered() {
     let world = world.restart();
     assert_eq!(world.position(), (5, 4));
     assert_eq!(runs(&world.read(10)), [(5, 5, 2), (7, 9, 1)]);
+}
+
+#[test]
+fn a_read_without_memory_for_old_records_is_repeated_soon() {
+    let world = World::new();
+    world.append();
+    // From now on only the disk has the record.
+    let world = world.restart();
+    let pool = world.log.pool();
+    let allocate = || pool.allocate(Arena::Windows, BLOCK_BYTES_MIN);
+    let held: Vec<_> = std::iter::from_fn(allocate).collect();
+    let read = world.read(10);
+    assert_eq!(runs(&read), []);
+    let soon = world.service.now() + Duration::from_secs(1);
+    assert!(read.deadline.is_some_and(|deadline| deadline < soon));
+    drop(held);
+    assert_eq!(runs(&world.read(10)), [(0, 0, 1)]);
 }
