@@ -1,11 +1,11 @@
 //! Tests of the entries of all requests.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, BytesMut};
-use millstream_base::{ByteSize, SystemRandom};
+use millstream_base::{ByteSize, Offset, SystemRandom};
 use millstream_log::{Log, LogConfig, StreamConfig};
 use millstream_wire::forge::{any_request, any_response};
 use millstream_wire::messages::create_acls_response::AclCreationResult;
@@ -15,8 +15,8 @@ use millstream_wire::messages::offset_commit_response::OffsetCommitResponseTopic
 use millstream_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use millstream_wire::messages::offset_fetch_response::OffsetFetchResponseGroup;
 use millstream_wire::messages::{
-    CreateAclsResponse, GroupId, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest,
-    OffsetFetchResponse, ProduceResponse, TopicName,
+    CreateAclsResponse, DeleteGroupsRequest, GroupId, MetadataRequest, OffsetCommitRequest,
+    OffsetFetchRequest, OffsetFetchResponse, ProduceResponse, TopicName,
 };
 use millstream_wire::native::{CommitCursorsResponse, CommittedCursor};
 use millstream_wire::{
@@ -32,12 +32,16 @@ use crate::answer_memory::SMALL_BYTES_MAX;
 use crate::broker::Broker;
 use crate::client::Client;
 use crate::config::BrokerConfig;
+use crate::groups::{self, GroupName, Partition, TopicId};
 use crate::listener::LogIn;
 use crate::objectives::Objectives;
 use crate::peer::Peer;
 use crate::security::service::SecurityService;
 use crate::security::{Principal, SecurityConfig};
+use crate::shares::record::Key;
 use crate::topic_names::NAME_BYTES_MAX;
+
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Returns a request whose lists and texts are empty.
 fn empty_request(api: ApiKey) -> Option<Request> {
@@ -64,6 +68,21 @@ fn empty_request(api: ApiKey) -> Option<Request> {
         .map(|(_, request)| request)
 }
 
+fn broker_on(log: Log) -> Arc<Broker> {
+    let (config, clock) = (BrokerConfig::new(ADDRESS), Arc::clone(log.clock()));
+    let random = Arc::new(SystemRandom);
+    Broker::new(config, Objectives::default(), log, clock, random).unwrap()
+}
+
+fn peer() -> Peer {
+    Peer {
+        address: ADDRESS,
+        is_same_user: false,
+        advertised: ("localhost".to_owned(), 9092),
+        log_in: LogIn::No,
+    }
+}
+
 #[test]
 fn every_request_has_a_bound_and_empty_requests_have_small_answers() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,24 +93,9 @@ fn every_request_has_a_bound_and_empty_requests_have_small_answers() {
     };
     log.create_stream("large", streams(1000)).unwrap();
     log.create_stream("small", streams(1)).unwrap();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let (config, clock) = (BrokerConfig::new(address), Arc::clone(log.clock()));
-    let broker = Broker::new(
-        config,
-        Objectives::default(),
-        log,
-        clock,
-        Arc::new(SystemRandom),
-    )
-    .unwrap();
-    let peer = Peer {
-        address,
-        is_same_user: false,
-        advertised: ("localhost".to_owned(), 9092),
-        log_in: LogIn::No,
-    };
+    let broker = broker_on(log);
     let (_stop, stopping) = watch::channel(false);
-    let mut client = Client::new(peer, None, &broker, stopping);
+    let mut client = Client::new(peer(), None, &broker, stopping);
     for supported in SUPPORTED {
         let api = supported.api;
         let request = empty_request(api).unwrap_or_else(|| panic!("no request: {api:?}"));
@@ -187,6 +191,35 @@ macro_rules! refuse_any {
 }
 
 millstream_wire::apis!(refuse_any);
+
+/// The connection of a client may end before the answer.
+#[tokio::test]
+async fn deleted_share_groups_leave_no_positions_when_the_answer_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
+    let stream = log.create_stream("t", StreamConfig::default()).unwrap();
+    let broker = broker_on(log);
+    let (_stop, stopping) = watch::channel(false);
+    let mut client = Client::new(peer(), None, &broker, stopping);
+    let (shares, group) = (broker.shares(), GroupName::from("g"));
+    let create = || {
+        shares
+            .groups()
+            .ask(groups::Request::CreateShareGroup(group.clone()))
+    };
+    create().await.unwrap();
+    let key = Key {
+        group: group.clone(),
+        topic: TopicId(stream.uuid().as_u128()),
+        partition: Partition(0),
+    };
+    shares.alter(&key, Offset(0)).unwrap();
+    let names = vec![GroupId(StrBytes::from_static_str("g"))];
+    let request = DeleteGroupsRequest::default().with_groups_names(names);
+    drop(request.handle(&broker, &mut client, 2));
+    create().await.unwrap();
+    assert_eq!(shares.keys_of(&group), []);
+}
 
 #[test]
 fn every_request_can_be_refused_in_all_versions() {

@@ -113,17 +113,16 @@ impl Handle for DeleteGroupsRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
-        let service = Arc::clone(broker.groups());
-        let answer = service.ask(Request::DeleteGroups(groups(&self.groups_names)));
-        let shares = Arc::clone(broker.shares());
+        let (service, shares) = (Arc::clone(broker.groups()), Arc::clone(broker.shares()));
+        let (answer, durable) = shares.delete_groups(groups(&self.groups_names));
         Reply::later(async move {
             let results = match answer.await {
                 Ok(Answer::DeleteGroups(results)) => results,
                 Ok(_) => return self.refused(version, ResponseError::InvalidRequest),
                 Err(_) => return self.refused(version, unavailable(&service)),
             };
-            let deleted = results.iter().filter(|(_, result)| result.is_ok());
-            shares.forget_groups(deleted.map(|(group, _)| group)).await;
+            // If that fails, the next start removes the share-partitions.
+            let _ = shares.durable(durable).await;
             let results = results.into_iter().map(|(group, result)| {
                 DeletableGroupResult::default()
                     .with_group_id(group_id(&group))

@@ -10,6 +10,8 @@
 //! - An acknowledgement is answered when its state is durable: the broker delivers none of its records again. A delivery
 //!   is answered before its count is stored: a crash may take the count of the [last deliveries](deliveries) back, not the
 //!   records.
+//! - A deleted group takes its share-partitions with it before a group of the same name can get any: the map of
+//!   share-partitions is locked first, then the coordinator or a share-partition.
 //! - Nothing needs a timer: each read of a share-partition first releases the locks that have timed out, and a fetch
 //!   that waits reads again when a lock times out.
 
@@ -26,7 +28,7 @@ mod transactions;
 
 use std::collections::BTreeMap;
 use std::hash::RandomState;
-use std::ops::Bound;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -35,6 +37,7 @@ use millstream_base::{Clock, Offset, Timestamp};
 use millstream_log::{Log, LogError, ReadSpan, StreamPartition};
 use millstream_wire::{ResponseError, Uuid};
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::oneshot;
 
 pub use self::acknowledge::Failed;
 use self::deliveries::Deliveries;
@@ -45,7 +48,7 @@ use self::sessions::Sessions;
 pub use self::transactions::Prepared;
 use crate::error::response_error;
 use crate::groups::service::GroupService;
-use crate::groups::{GroupName, MemberId, Partition, TopicId};
+use crate::groups::{Answer, GroupName, MemberId, Partition, Request, TopicId};
 use crate::ledger::Ledger;
 use crate::partitions::lane_of;
 use crate::shares::record::{Key, decode, record};
@@ -96,7 +99,7 @@ struct Entry {
     has_unstored: bool,
     /// The last read of records that were never delivered before.
     last_read: Option<ReadSpan>,
-    /// Set when the share-partition was deleted, and is no longer in the map.
+    /// Set under the lock of the map when the share-partition is removed from it.
     is_gone: bool,
 }
 
@@ -342,15 +345,9 @@ impl ShareService {
 
     /// The share-partitions of a group.
     fn of_group(&self, group: &GroupName) -> Vec<(Key, Arc<Mutex<Entry>>)> {
-        let first = Key {
-            group: group.clone(),
-            topic: TopicId(0),
-            partition: Partition(i32::MIN),
-        };
         let partitions = self.partitions.lock();
-        let from_first = partitions.range((Bound::Included(first), Bound::Unbounded));
-        from_first
-            .take_while(|(key, _)| key.group == *group)
+        let of_group = partitions.range(range_of(group));
+        of_group
             .map(|(key, entry)| (key.clone(), Arc::clone(entry)))
             .collect()
     }
@@ -376,6 +373,7 @@ impl ShareService {
     ) -> Result<Option<Offset>, ResponseError> {
         let mut durable = None;
         for (key, entry) in going {
+            let mut partitions = self.partitions.lock();
             let mut entry = entry.lock();
             if entry.is_gone {
                 continue;
@@ -383,24 +381,33 @@ impl ShareService {
             durable = Some(self.store(&key, None)?);
             entry.is_gone = true;
             self.count(&key, &mut entry);
-            drop(entry);
-            // No other one has come under the key: it was not free.
-            self.partitions.lock().remove(&key);
+            partitions.remove(&key);
         }
         Ok(durable)
     }
 
-    /// Removes the share-partitions of deleted groups. If a removal fails, the next start repeats it.
-    pub async fn forget_groups(&self, groups: impl Iterator<Item = &GroupName>) {
+    /// Deletes groups without members, and their share-partitions with them. Returns the coordinator's answer, and the
+    /// offset up to which the ledger has to be durable.
+    pub fn delete_groups(
+        &self,
+        groups: Vec<GroupName>,
+    ) -> (oneshot::Receiver<Answer>, Option<Offset>) {
         let mut durable = None;
-        for group in groups {
+        // Under the lock no request finds or begins a share-partition. So a new group of the same name gets none of the
+        // old share-partitions, and keeps its own.
+        let mut partitions = self.partitions.lock();
+        let answer = self.groups.ask(Request::DeleteGroups(groups.clone()));
+        for group in groups.iter().filter(|group| self.is_deleted(group)) {
             self.sessions.end_group(group);
-            if let Ok(appended) = self.forget(self.of_group(group)) {
-                durable = durable.max(appended);
+            for (key, entry) in partitions.extract_if(range_of(group), |_, _| true) {
+                let mut entry = entry.lock();
+                entry.is_gone = true;
+                self.count(&key, &mut entry);
+                // If this fails, the next start removes the share-partition.
+                durable = durable.max(self.store(&key, None).ok());
             }
         }
-        // If that fails, the next start repeats the removal.
-        let _ = self.durable(durable).await;
+        (answer, durable)
     }
 
     /// Removes the share-partitions whose group or topic is gone.
@@ -428,7 +435,21 @@ impl ShareService {
         if matches!(stream, Err(LogError::UnknownStream { .. })) {
             return true;
         }
-        // Where the groups cannot be read, nothing is known of them.
-        !self.groups.is_damaged() && self.groups.share_group_members(&key.group).is_none()
+        self.is_deleted(&key.group)
     }
+
+    /// Whether there is no share group of this name. Where the groups cannot be read, nothing is known of them.
+    fn is_deleted(&self, group: &GroupName) -> bool {
+        !self.groups.is_damaged() && self.groups.share_group_members(group).is_none()
+    }
+}
+
+/// The keys of a group's share-partitions.
+fn range_of(group: &GroupName) -> RangeInclusive<Key> {
+    let key = |topic, partition| Key {
+        group: group.clone(),
+        topic: TopicId(topic),
+        partition: Partition(partition),
+    };
+    key(u128::MIN, i32::MIN)..=key(u128::MAX, i32::MAX)
 }

@@ -7,7 +7,6 @@ use tempfile::TempDir;
 
 use super::read::{Read, Wanted};
 use super::*;
-use crate::groups::{Answer, Request};
 use crate::security::SecurityConfig;
 use crate::security::service::SecurityService;
 use crate::shares::checked;
@@ -259,4 +258,22 @@ fn a_read_without_memory_for_old_records_is_repeated_soon() {
     assert!(read.deadline.is_some_and(|deadline| deadline < soon));
     drop(held);
     assert_eq!(runs(&world.read(10)), [(0, 0, 1)]);
+}
+
+#[tokio::test]
+async fn a_group_that_is_created_again_has_its_own_positions() {
+    let world = World::new();
+    let service = &world.service;
+    world.create_group().await;
+    world.append();
+    assert_eq!(world.read(10).records, 1);
+    let held = service.find(&world.key).unwrap();
+    // The connection ends before the answer.
+    drop(service.delete_groups(vec!["none".into(), world.key.group.clone()]));
+    assert!(held.lock().is_gone);
+    world.create_group().await;
+    assert_eq!(world.position().0, NO_OFFSET);
+    let altered = service.alter(&world.key, Offset(1)).unwrap();
+    service.durable(Some(altered)).await.unwrap();
+    assert_eq!(world.restart().position(), (1, 0));
 }
