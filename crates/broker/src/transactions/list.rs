@@ -1,9 +1,12 @@
 //! The requests of administrators about transactions.
 
+use millstream_base::ProducerId;
+
 use super::answer::{Described, ListedTransaction};
 use super::coordinator::{Coordinator, Entry};
+use super::participants::Participants;
 use super::{ListTransactions, State, TransactionError, TransactionalId};
-use crate::groups::Moment;
+use crate::groups::{GroupName, Moment};
 use crate::pattern::compile;
 
 impl Coordinator {
@@ -11,6 +14,16 @@ impl Coordinator {
     pub fn is_committing(&self, stream: &str) -> bool {
         self.entries.values().any(|entry| {
             entry.transaction.state() == State::PrepareCommit && entry.progress.lacks(stream)
+        })
+    }
+
+    /// Returns the groups that take part in transactions, open or being ended, with the producers of these.
+    pub fn groups(&self) -> impl Iterator<Item = (ProducerId, &GroupName)> {
+        self.entries.values().flat_map(|entry| {
+            let producer = entry.transaction.producer.id;
+            let participants = entry.transaction.participants().into_iter();
+            let groups = participants.flat_map(Participants::groups);
+            groups.map(move |group| (producer, group))
         })
     }
 

@@ -63,13 +63,20 @@ impl SharePartition {
         }
     }
 
+    /// The producers of the transactions that records are part of, one for each run.
+    pub fn producers(&self) -> impl Iterator<Item = ProducerId> {
+        let runs = (self.prepared > 0).then(|| self.runs.values());
+        runs.into_iter()
+            .flatten()
+            .filter_map(|run| match &run.state {
+                State::Prepared { acknowledged, .. } => Some(acknowledged.producer),
+                _ => None,
+            })
+    }
+
     /// Whether records are part of a producer's transaction.
     pub fn has_prepared(&self, producer: ProducerId) -> bool {
-        let is_of_producer = |run: &Run| match &run.state {
-            State::Prepared { acknowledged, .. } => acknowledged.producer == producer,
-            _ => false,
-        };
-        self.prepared > 0 && self.runs.values().any(is_of_producer)
+        self.producers().any(|of| of == producer)
     }
 
     /// Ends a producer's transaction: its acknowledgements count, or the records are given back.

@@ -1,6 +1,6 @@
 //! The bound on the runs of all share-partitions, the storing of deliveries, restarts, and reads without memory.
 
-use millstream_base::{ByteSize, SystemRandom};
+use millstream_base::{ByteSize, ProducerId, SystemRandom};
 use millstream_log::{Arena, AtLeast, BLOCK_BYTES_MIN, Durability, LogConfig, StreamConfig};
 use millstream_record::{ChunkBuilder, Compression};
 use tempfile::TempDir;
@@ -9,8 +9,9 @@ use super::read::{Read, Wanted};
 use super::*;
 use crate::security::SecurityConfig;
 use crate::security::service::SecurityService;
-use crate::shares::checked;
 use crate::shares::partition::{StoredRun, StoredState};
+use crate::shares::{Receipt, checked};
+use crate::transactions::service::TransactionService;
 
 /// A share service on a log of its own, and a partition that a member of the group `g` reads.
 struct World {
@@ -276,4 +277,31 @@ async fn a_group_that_is_created_again_has_its_own_positions() {
     let altered = service.alter(&world.key, Offset(1)).unwrap();
     service.durable(Some(altered)).await.unwrap();
     assert_eq!(world.restart().position(), (1, 0));
+}
+
+#[tokio::test]
+async fn records_in_a_transaction_that_does_not_exist_are_delivered_again() {
+    let world = World::new();
+    world.create_group().await;
+    (0..3).for_each(|_| world.append());
+    assert_eq!(world.read(2).records, 2);
+    {
+        let entry = world.service.find(&world.key).unwrap();
+        let mut kept = entry.lock();
+        let mut draft = kept.shares.draft();
+        let receipt = Receipt {
+            first: Offset(1),
+            last: Offset(1),
+            deliveries: 1,
+            is_accepted: true,
+        };
+        draft.prepare(ProducerId(7), &[receipt]);
+        world.service.put(&world.key, &mut kept, draft).unwrap();
+    }
+    let world = world.restart();
+    assert_eq!(runs(&world.read(10)), [(0, 0, 2), (2, 2, 1)]);
+    let (groups, shares) = (&world.service.groups, &world.service);
+    let clock = Arc::clone(world.log.clock());
+    TransactionService::open(&world.log, Arc::clone(groups), Arc::clone(shares), clock).unwrap();
+    assert_eq!(runs(&world.read(10)), [(1, 1, 2)]);
 }

@@ -121,6 +121,26 @@ impl ShareService {
         }
     }
 
+    /// Gives back the records whose acknowledgements are part of a transaction that the coordinator does not know, so that
+    /// no outcome comes. Called at a start.
+    pub fn abort_unknown(&self, is_known: impl Fn(ProducerId, &GroupName) -> bool) {
+        for (key, entry) in &*self.partitions.lock() {
+            let mut entry = entry.lock();
+            let mut unknown: BTreeSet<ProducerId> = entry.shares.producers().collect();
+            unknown.retain(|producer| !is_known(*producer, &key.group));
+            for producer in unknown {
+                tracing::warn!(
+                    "the share group {:?} gets the records again that producer {producer} acknowledged in a transaction: the transaction does not exist",
+                    key.group
+                );
+                let mut draft = entry.shares.draft();
+                draft.end_transaction(producer, false, &self.settings(&key.group));
+                // If the ledger does not take this, the next start tries again.
+                let _ = self.put(key, &mut entry, draft);
+            }
+        }
+    }
+
     /// Waits until acknowledgements of a transaction are durable; returns Kafka's error codes.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,6 +97,10 @@ impl TransactionService {
             }
             restored => Some(restored?),
         };
+        if let Some(coordinator) = &coordinator {
+            let known: HashSet<_> = coordinator.groups().collect();
+            shares.abort_unknown(|producer, group| known.contains(&(producer, group)));
+        }
         Ok(TransactionService {
             at_work: Mutex::new(AtWork {
                 coordinator,
