@@ -186,8 +186,8 @@ impl Model {
         Ok(())
     }
 
-    /// Makes an acknowledgement part of a transaction; returns whether that is allowed.
-    fn prepare(&mut self, producer: i64, receipt: &Receipt) -> bool {
+    /// Makes an acknowledgement part of a transaction, of a member if it is named; returns whether that is allowed.
+    fn prepare(&mut self, producer: i64, named: Option<usize>, receipt: &Receipt) -> bool {
         let range = receipt.first.0 as usize..receipt.last.0 as usize + 1;
         let prepared = |holder: Option<usize>| {
             RecordState::Prepared(holder, producer, receipt.deliveries, receipt.is_accepted)
@@ -195,7 +195,9 @@ impl Model {
         let is_held = self.records[range.clone()]
             .iter()
             .all(|state| match *state {
-                RecordState::Acquired(_, _, deliveries) => deliveries == receipt.deliveries,
+                RecordState::Acquired(holder, _, deliveries) => {
+                    deliveries == receipt.deliveries && named.is_none_or(|named| named == holder)
+                }
                 RecordState::Prepared(holder, ..) => *state == prepared(holder),
                 _ => false,
             });
@@ -328,12 +330,15 @@ proptest! {
                     let producer = rng.i64(0..2);
                     model.expire(now);
                     shares.expire(now, &settings);
-                    let result = shares.check_receipts(ProducerId(producer), &[receipt]);
+                    let named = (rng.u8(..3) == 0).then_some(number);
+                    let id = named.map(member);
+                    let result =
+                        shares.check_receipts(ProducerId(producer), id.as_ref(), &[receipt]);
                     if result.is_ok() {
                         shares.prepare(ProducerId(producer), &[receipt]);
                         prop_assert!(shares.has_prepared(ProducerId(producer)));
                     }
-                    prop_assert_eq!(result.is_ok(), model.prepare(producer, &receipt));
+                    prop_assert_eq!(result.is_ok(), model.prepare(producer, named, &receipt));
                 }
                 22 => {
                     let (producer, is_committed) = (rng.i64(0..2), rng.bool());

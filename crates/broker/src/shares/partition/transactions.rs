@@ -4,11 +4,13 @@
 //! transaction. A commit finishes it, and an abort gives it back.
 //!
 //! A delivery count names the lock of a record: each acquisition adds 1. So a producer whose lock has timed out cannot
-//! acknowledge the delivery to the next member.
+//! acknowledge the delivery to the next member. Counts repeat after the group was moved to another offset, or a crash
+//! took the last ones back: then only a request that names its member is sure to mean its own delivery.
 
 use millstream_base::{Offset, ProducerId};
 
 use super::{Death, Prepared, Run, SharePartition, State};
+use crate::groups::MemberId;
 use crate::shares::{Receipt, Refused, ShareSettings};
 
 impl SharePartition {
@@ -31,27 +33,37 @@ impl SharePartition {
         }
     }
 
-    /// Checks that members hold the acknowledged records, or that they are part of the transaction already. The caller
-    /// [expires](Self::expire) locks before.
+    /// Checks that members hold the acknowledged records, or that they are part of the transaction already. If the request
+    /// names its member, this one has to hold them. The caller [expires](Self::expire) locks before.
     ///
     /// # Errors
     /// When a record is not held any more.
     pub fn check_receipts(
         &self,
         producer: ProducerId,
+        member: Option<&MemberId>,
         receipts: &[Receipt],
     ) -> Result<(), Refused> {
         let mut receipts = receipts.iter();
-        receipts.try_for_each(|receipt| self.check_receipt(producer, receipt))
+        receipts.try_for_each(|receipt| self.check_receipt(producer, member, receipt))
     }
 
-    fn check_receipt(&self, producer: ProducerId, receipt: &Receipt) -> Result<(), Refused> {
+    fn check_receipt(
+        &self,
+        producer: ProducerId,
+        member: Option<&MemberId>,
+        receipt: &Receipt,
+    ) -> Result<(), Refused> {
         if receipt.last >= self.end {
             return Err(Refused::PastAcquired);
         }
         let prepared = receipt.prepared(producer);
         let is_held = |run: &Run| match &run.state {
-            State::Acquired { deliveries, .. } => *deliveries == receipt.deliveries,
+            State::Acquired {
+                member: holder,
+                deliveries,
+                ..
+            } => *deliveries == receipt.deliveries && member.is_none_or(|member| member == holder),
             State::Prepared { acknowledged, .. } => *acknowledged == prepared,
             _ => false,
         };

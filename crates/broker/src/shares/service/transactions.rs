@@ -9,7 +9,7 @@ use millstream_wire::messages::txn_offset_commit_request::TxnOffsetCommitRequest
 
 use super::ShareService;
 use crate::error::response_error;
-use crate::groups::{GroupName, Partition, TopicId};
+use crate::groups::{GroupName, MemberId, Partition, TopicId};
 use crate::shares::record::Key;
 use crate::shares::{Receipt, Refused};
 
@@ -31,6 +31,8 @@ impl ShareService {
     pub fn prepare(&self, request: &TxnOffsetCommitRequest) -> Prepared {
         let group = GroupName::from(&**request.group_id);
         let producer = ProducerId(request.producer_id.0);
+        let member = MemberId::from(&*request.member_id);
+        let member = Some(&member).filter(|member| !member.is_empty());
         let mut durable = None;
         let mut named = BTreeSet::new();
         let results = request.topics.iter().map(|topic| {
@@ -39,7 +41,7 @@ impl ShareService {
                 if !named.insert((&topic.name, partition.partition_index)) {
                     return Err(ResponseError::InvalidRequest);
                 }
-                let prepared = self.prepare_one(&group, producer, &topic.name, partition);
+                let prepared = self.prepare_one(&group, producer, member, &topic.name, partition);
                 prepared.map(|appended| durable = durable.max(Some(appended)))
             });
             partitions.collect()
@@ -54,6 +56,7 @@ impl ShareService {
         &self,
         group: &GroupName,
         producer: ProducerId,
+        member: Option<&MemberId>,
         topic: &str,
         partition: &TxnOffsetCommitRequestPartition,
     ) -> Result<Offset, ResponseError> {
@@ -81,7 +84,7 @@ impl ShareService {
         let settings = self.settings(group);
         kept.shares.advance(lane.earliest_offset());
         kept.shares.expire(self.now(), &settings);
-        let checked = kept.shares.check_receipts(producer, &receipts);
+        let checked = kept.shares.check_receipts(producer, member, &receipts);
         checked.map_err(code_of)?;
         let mut draft = kept.shares.draft();
         draft.prepare(producer, &receipts);

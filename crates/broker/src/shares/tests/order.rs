@@ -247,9 +247,10 @@ impl World {
             deliveries,
             is_accepted,
         };
-        let checked = self.shares.check_receipts(ProducerId(producer), &[receipt]);
+        let producer_id = ProducerId(producer);
+        let checked = self.shares.check_receipts(producer_id, None, &[receipt]);
         assert_eq!(checked, Ok(()));
-        self.shares.prepare(ProducerId(producer), &[receipt]);
+        self.shares.prepare(producer_id, &[receipt]);
         self.model[at as usize] = Known::Prepared(producer, deliveries, is_accepted);
     }
 

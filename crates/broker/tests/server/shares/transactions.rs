@@ -25,6 +25,8 @@ struct Transactional {
     id: i64,
     epoch: i16,
     sequence: i32,
+    /// The member that its acknowledgements name, if any.
+    member: &'static str,
 }
 
 fn tx() -> TransactionalId {
@@ -53,6 +55,7 @@ impl Transactional {
             id: init.producer_id.0,
             epoch: init.producer_epoch,
             sequence: 0,
+            member: "",
         }
     }
 
@@ -89,6 +92,7 @@ impl Transactional {
             .with_producer_id(self.id.into())
             .with_producer_epoch(self.epoch)
             .with_generation_id(-1)
+            .with_member_id(text(self.member))
             .with_topics(vec![topic]);
         let response = ask!(self.client, TxnOffsetCommit, version, request);
         response.topics[0].partitions[0].error_code
@@ -227,6 +231,21 @@ fn acknowledging_an_ended_delivery_in_a_transaction_is_abortable() {
             "{receipts}"
         );
     }
+}
+
+/// A reset or a crash makes the counts of other deliveries the same.
+#[test]
+fn only_the_holder_of_a_record_may_be_named_in_its_acknowledgement() {
+    let (node, mut client) = start();
+    let mut member = Member::join(&node, "m");
+    let mut producer = Transactional::new(&node);
+    client.produce("t", 0, &["x"]);
+    assert_eq!(member.fetch(), [(0, 1)]);
+    producer.member = "other";
+    let abortable = ResponseError::TransactionAbortable.code();
+    assert_eq!(producer.acknowledge(NEWEST, "0@1"), abortable);
+    producer.member = "m";
+    assert_eq!(producer.acknowledge(NEWEST, "0@1"), 0);
 }
 
 #[test]
