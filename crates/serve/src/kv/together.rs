@@ -1,6 +1,7 @@
 //! Changes of several keys together: `POST /kv/<stream>`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use millstream_base::Offset;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::write::{check_headers, in_time};
@@ -26,6 +28,11 @@ const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// The most changes of a request.
 const CHANGES_MAX: usize = 1024;
+
+/// The most secondary keys of a change, and the most bytes of their names: the bounds of keyed streams. Each key gets its own copy
+/// of its name, so they hold here already.
+const SECONDARY_KEYS_MAX: usize = 64;
+const SECONDARY_NAME_BYTES_MAX: usize = 64;
 
 /// A change, as the body has it.
 #[derive(Default, Deserialize)]
@@ -121,20 +128,39 @@ pub async fn post(
 
 /// Parses a body; the error names the fault.
 fn changes_of(body: &[u8]) -> Result<Vec<(Vec<u8>, KeyWrite)>, String> {
-    let changes: Vec<Change<'_>> =
-        serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    if changes.len() > CHANGES_MAX {
-        return Err(format!(
-            "it has {} changes, and may have {CHANGES_MAX}",
-            changes.len()
-        ));
-    }
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let changes = json.deserialize_seq(Changes);
+    let changes = changes.and_then(|changes| json.end().map(|()| changes));
+    let changes = changes.map_err(|error| error.to_string())?;
     let changes = changes.into_iter().enumerate();
     let changes = changes.map(|(number, change)| {
         let change = change.parse();
         change.map_err(|why| format!("change {number} {why}"))
     });
     changes.collect()
+}
+
+/// Reads the list of changes. It stops at the first change too many: in memory, a change is far larger than its shortest text.
+struct Changes;
+
+impl<'de> Visitor<'de> for Changes {
+    type Value = Vec<Change<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of changes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut changes = Vec::new();
+        while let Some(change) = list.next_element()? {
+            if changes.len() == CHANGES_MAX {
+                let why = format!("it has more than {CHANGES_MAX} changes, the most of a request");
+                return Err(A::Error::custom(why));
+            }
+            changes.push(change);
+        }
+        Ok(changes)
+    }
 }
 
 impl Change<'_> {
@@ -177,6 +203,13 @@ impl Change<'_> {
             (Some(_), KeyChange::Delete) => return Err("deletes its key, so it has no ttl_ms"),
             (Some(ms), _) => Some(Duration::from_millis(ms.unsigned_abs())),
         };
+        if self.secondary.values().map(Vec::len).sum::<usize>() > SECONDARY_KEYS_MAX {
+            return Err("may have at most 64 secondary keys");
+        }
+        let mut names = self.secondary.keys();
+        if names.any(|name| name.len() > SECONDARY_NAME_BYTES_MAX) {
+            return Err("has secondary keys whose name has more than 64 characters");
+        }
         let secondary = self.secondary.into_iter().flat_map(|(name, keys)| {
             let keys = keys.into_iter();
             keys.map(move |key| (name.clone(), key.into_bytes()))
@@ -197,6 +230,8 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -235,6 +270,13 @@ mod tests {
     #[test]
     fn a_wrong_body_is_named() {
         let many = format!("[{}]", vec!["{}"; 1025].join(","));
+        let keyed = |name: &str, keys: usize| {
+            let keys = vec!["\"\""; keys].join(",");
+            format!(r#"[{{"key":"a","add":1,"secondary":{{"{name}":[{keys}]}}}}]"#)
+        };
+        let many_keys = keyed("city", 65);
+        let long_name = keyed(&"x".repeat(65), 1);
+        assert!(changes_of(keyed(&"x".repeat(64), 64).as_bytes()).is_ok());
         for (body, named) in [
             ("", "EOF"),
             ("{}", "invalid type"),
@@ -263,11 +305,29 @@ mod tests {
             ),
             (r#"[{"key":"a","add":1,"ttl_ms":0}]"#, "below 1"),
             (r#"[{"key":"a","delete":true,"ttl_ms":1}]"#, "no ttl_ms"),
-            (&many, "1025 changes"),
+            (&many, "more than 1024 changes"),
+            (&many_keys, "at most 64 secondary keys"),
+            (&long_name, "more than 64 characters"),
         ] {
             let why = changes_of(body.as_bytes()).unwrap_err();
             assert!(why.contains(named), "{body}: {why}");
         }
         assert!(changes_of(b"[{\"key\":\"\xff\"}]").is_err());
+    }
+
+    /// A copy of the name for each key would take 100 GiB.
+    #[test]
+    fn a_body_takes_little_more_memory_than_it_has_bytes() {
+        let (name, keys) = ("x".repeat(1 << 20), vec!["\"\""; 100_000].join(","));
+        let body = format!(r#"[{{"key":"a","add":1,"secondary":{{"{name}":[{keys}]}}}}]"#);
+        assert!(body.len() < BODY_BYTES_MAX);
+        let began = Instant::now();
+        assert!(changes_of(body.as_bytes()).is_err());
+        assert!(began.elapsed() < Duration::from_secs(1));
+        // The list is not read beyond the first change too many.
+        let mut body = format!("[{}", "{},".repeat(CHANGES_MAX + 1));
+        body.push('?');
+        let why = changes_of(body.as_bytes()).unwrap_err();
+        assert!(why.contains("more than 1024 changes"), "{why}");
     }
 }
