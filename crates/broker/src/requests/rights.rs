@@ -31,7 +31,7 @@ pub enum Check {
     Listed,
     /// The permitted operations in the answer, for a client that asks for them.
     Operations,
-    /// The handler checks the rights for each topic that it looks up.
+    /// The handler checks the rights for each topic that it looks up or lists.
     Handler,
 }
 

@@ -21,7 +21,7 @@ use crate::native::upload;
 use crate::native::upload::describe_object;
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, PAGE_MAX, TOPIC_BYTES};
-use crate::requests::handle::{Edit, Handle, Refusal, errors, refuse_with_message};
+use crate::requests::handle::{Handle, Refusal, errors, refuse_with_message};
 use crate::requests::rights::{Check, Checked, need_topic};
 use crate::security::Operation;
 
@@ -78,15 +78,7 @@ impl Handle for GetObjectRequest {
 
 /// Lists the objects.
 impl Handle for ListObjectsRequest {
-    const CHECKS: &'static [Check] = &[Check::Listed];
-
-    fn hide(&self, access: &Access) -> Option<Edit<Self>> {
-        let access = access.clone();
-        Some(Box::new(move |answer| {
-            let objects = &mut answer.objects;
-            objects.retain(|listed| access.sees_topic(&listed.name));
-        }))
-    }
+    const CHECKS: &'static [Check] = &[Check::Handler];
 
     refuse_with_message!();
     errors!(error_code);
@@ -96,8 +88,8 @@ impl Handle for ListObjectsRequest {
         context.list(count, TOPIC_BYTES)
     }
 
-    fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        blocking(broker, self, list_objects)
+    fn handle(self, broker: &Arc<Broker>, client: &mut Client, _: i16) -> Reply {
+        blocking(broker, (self, client.access().clone()), list_objects)
     }
 }
 
@@ -210,21 +202,22 @@ fn damaged(object: &ObjectInfo, position: u64) -> LogError {
     }
 }
 
-/// Lists objects, a page at a time.
+/// Lists objects, a page at a time. Only objects that the client may know of count for the page, so no page is empty before the
+/// last one.
 fn list_objects(
     broker: &Broker,
-    request: ListObjectsRequest,
+    (request, access): (ListObjectsRequest, Access),
 ) -> Result<ListObjectsResponse, Refused> {
+    let is_listed = |object: &ObjectInfo| {
+        let after = request.after.as_ref();
+        after.is_none_or(|after| *object.name > **after) && access.sees_topic(&object.name)
+    };
+    let objects = broker.log().objects(&request.prefix)?;
+    let mut objects = objects.into_iter().filter(is_listed).map(describe_object);
     let objects_max = (request.objects_max as usize).min(OBJECTS_MAX);
-    let mut objects = broker.log().objects(&request.prefix)?;
-    if let Some(after) = &request.after {
-        objects.retain(|object| *object.name > **after);
-    }
-    let has_more = objects.len() > objects_max;
-    objects.truncate(objects_max);
     Ok(ListObjectsResponse {
-        objects: objects.into_iter().map(describe_object).collect(),
-        has_more,
+        objects: objects.by_ref().take(objects_max).collect(),
+        has_more: objects.next().is_some(),
         ..ListObjectsResponse::default()
     })
 }

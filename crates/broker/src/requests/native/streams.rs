@@ -22,7 +22,7 @@ use crate::native::find::{stream_named, stream_of};
 use crate::native::refused::Refused;
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, PAGE_MAX, TOPIC_BYTES};
-use crate::requests::handle::{Edit, Handle, Refusal, errors, refuse_with_message};
+use crate::requests::handle::{Handle, Refusal, errors, refuse_with_message};
 use crate::requests::rights::{Check, Checked, TOPIC_DENIED, need_stream, need_topic};
 use crate::security::Operation;
 
@@ -86,15 +86,7 @@ impl Handle for DescribeStreamRequest {
 
 /// Lists the streams.
 impl Handle for ListStreamsRequest {
-    const CHECKS: &'static [Check] = &[Check::Listed];
-
-    fn hide(&self, access: &Access) -> Option<Edit<Self>> {
-        let access = access.clone();
-        Some(Box::new(move |answer| {
-            let streams = &mut answer.streams;
-            streams.retain(|listed| access.sees_topic(&listed.name));
-        }))
-    }
+    const CHECKS: &'static [Check] = &[Check::Handler];
 
     refuse_with_message!();
     errors!(error_code);
@@ -104,8 +96,8 @@ impl Handle for ListStreamsRequest {
         context.list(count, TOPIC_BYTES)
     }
 
-    fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
-        blocking(broker, self, list_streams)
+    fn handle(self, broker: &Arc<Broker>, client: &mut Client, _: i16) -> Reply {
+        blocking(broker, (self, client.access().clone()), list_streams)
     }
 }
 
@@ -307,21 +299,18 @@ fn describe_compaction(stats: CompactionStats) -> LaneCompaction {
     }
 }
 
-/// Lists streams, a page at a time.
+/// Lists streams, a page at a time. Only streams that the client may know of count for the page, so no page is empty before the
+/// last one.
 fn list_streams(
     broker: &Broker,
-    request: ListStreamsRequest,
+    (request, access): (ListStreamsRequest, Access),
 ) -> Result<ListStreamsResponse, Refused> {
-    let streams_max = (request.streams_max as usize).min(STREAMS_MAX);
-    let mut names = broker.log().stream_names();
     let is_listed = |name: &String| {
         let is_behind = request.after.as_ref().is_none_or(|after| **name > **after);
-        is_behind && name.starts_with(&*request.prefix)
+        is_behind && name.starts_with(&*request.prefix) && access.sees_topic(name)
     };
-    names.retain(is_listed);
-    let has_more = names.len() > streams_max;
-    names.truncate(streams_max);
-    let streams = names.into_iter().filter_map(|name| {
+    let names = broker.log().stream_names().into_iter().filter(is_listed);
+    let mut streams = names.filter_map(|name| {
         // A stream that was deleted meanwhile is not listed.
         let stream = broker.log().stream(&name).ok()?;
         let config = stream.config();
@@ -333,9 +322,10 @@ fn list_streams(
             lanes: config.lanes,
         })
     });
+    let streams_max = (request.streams_max as usize).min(STREAMS_MAX);
     Ok(ListStreamsResponse {
-        streams: streams.collect(),
-        has_more,
+        streams: streams.by_ref().take(streams_max).collect(),
+        has_more: streams.next().is_some(),
         ..ListStreamsResponse::default()
     })
 }

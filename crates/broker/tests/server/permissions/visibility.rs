@@ -1,5 +1,6 @@
 //! Lists and errors reveal only resources that the client may describe.
 
+use bytes::Bytes;
 use millstream_base::StreamId;
 use millstream_broker::security::Operation;
 use millstream_wire::messages::delete_topics_request::DeleteTopicState;
@@ -19,7 +20,7 @@ use Operation::*;
 use super::native_cases::native_cases;
 use super::{CLUSTER, Case, case, group, topic, two_clients};
 use crate::support::{
-    Connection, ask, chunk, fetch_request, group_id, produce_request, topic_name,
+    Connection, ask, chunk, fetch_request, group_id, produce_request, text, topic_name,
 };
 
 /// Requests about a topic by its id, and about a stream by its id.
@@ -156,6 +157,45 @@ fn lists_show_only_describable_resources() {
     assert_eq!(streams(&mut alice), ["mine"]);
     admin.allow("alice", (Describe, CLUSTER));
     assert_eq!(groups(&mut alice).len(), 2);
+}
+
+#[test]
+fn a_page_of_a_list_has_as_many_describable_items_as_fit() {
+    let (_node, mut admin, mut alice) = two_clients();
+    for name in ["a", "b", "c", "y", "z"] {
+        admin.create_topic(name, 1);
+        let request = PutObjectRequest {
+            name: text(name),
+            start: 0,
+            content: Bytes::from_static(b"content"),
+            is_last: true,
+        };
+        assert_eq!(ask!(admin, PutObject, 0, request).error_code, 0);
+    }
+    for name in ["y", "z"] {
+        admin.allow("alice", (Describe, topic(name)));
+    }
+    let mut pages = |max: u32| {
+        let streams = ListStreamsRequest {
+            prefix: "".into(),
+            after: None,
+            streams_max: max,
+        };
+        let listed = ask!(alice, ListStreams, 0, streams);
+        let streams = listed.streams.iter().map(|stream| stream.name.to_string());
+        let streams: (Vec<_>, _) = (streams.collect(), listed.has_more);
+        let objects = ListObjectsRequest {
+            prefix: "".into(),
+            after: None,
+            objects_max: max,
+        };
+        let listed = ask!(alice, ListObjects, 0, objects);
+        let objects = listed.objects.iter().map(|object| object.name.to_string());
+        assert_eq!((objects.collect(), listed.has_more), streams);
+        streams
+    };
+    assert_eq!(pages(1), (vec!["y".to_owned()], true));
+    assert_eq!(pages(2), (vec!["y".to_owned(), "z".to_owned()], false));
 }
 
 #[test]
