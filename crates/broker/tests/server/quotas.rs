@@ -13,6 +13,7 @@ use millstream_wire::messages::{
     AlterClientQuotasRequest, ApiVersionsRequest, DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 };
+use millstream_wire::native::{GetObjectRequest, PutObjectRequest};
 use millstream_wire::{ApiKey, Response, ResponseError};
 
 use crate::logins::connect_from;
@@ -250,6 +251,47 @@ fn a_producer_without_acknowledgements_is_throttled() {
     assert_eq!(client.produce("t", 0, &["last"]), 5);
     let took = started.elapsed();
     assert!(took >= Duration::from_millis(1400), "took {took:?}");
+}
+
+#[test]
+fn objects_count_for_both_quotas() {
+    let node = Node::start();
+    let mut admin = node.connect();
+    let limited = [("client-id", Some("test"))];
+    let rate = f64::from(1 << 20);
+    assert_eq!(set(&mut admin, &limited, PRODUCED, Some(rate)), 0);
+    assert_eq!(set(&mut admin, &limited, CONSUMED, Some(rate)), 0);
+    let mut writer = node.connect();
+    let started = Instant::now();
+    for number in 0..3 {
+        let request = PutObjectRequest {
+            name: text("object"),
+            start: number << 20,
+            content: megabyte().into(),
+            is_last: number == 2,
+        };
+        let put = ask!(writer, PutObject, 0, request);
+        assert_eq!(put.error_code, 0, "{put:?}");
+    }
+    // One part is free after a rest, and the last one was answered without a wait.
+    let took = started.elapsed();
+    assert!(took >= Duration::from_millis(990), "took {took:?}");
+    let mut reader = node.connect();
+    let (started, mut read) = (Instant::now(), 0);
+    while read < 3 << 20 {
+        let request = GetObjectRequest {
+            name: text("object"),
+            start: read,
+            bytes_max: u32::MAX,
+        };
+        let got = ask!(reader, GetObject, 0, request);
+        assert_eq!(got.error_code, 0, "{got:?}");
+        // No answer holds more than one second's worth.
+        assert!((1..=1 << 20).contains(&got.content.size()));
+        read += got.content.size() as u64;
+    }
+    let took = started.elapsed();
+    assert!(took >= Duration::from_millis(990), "took {took:?}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, PAGE_MAX, TOPIC_BYTES};
 use crate::requests::handle::{Handle, Refusal, errors, refuse_with_message};
 use crate::requests::rights::{Check, Checked, need_topic};
-use crate::security::Operation;
+use crate::security::{Operation, Traffic, answer_bytes_max};
 
 /// The most bytes of an object in one answer: they may come from disk, for which there is little
 /// memory.
@@ -37,6 +37,7 @@ const OBJECTS_MAX: usize = 1000;
 /// Writes a part of an object.
 impl Handle for PutObjectRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
+    const TRAFFIC: Option<Traffic> = Some(Traffic::Produced);
 
     fn check(&self, client: &Client, _: i16) -> Checked {
         need_topic(client, Operation::Write, &self.name)
@@ -58,6 +59,7 @@ impl Handle for PutObjectRequest {
 /// Reads a range of an object.
 impl Handle for GetObjectRequest {
     const CHECKS: &'static [Check] = &[Check::Whole];
+    const TRAFFIC: Option<Traffic> = Some(Traffic::Consumed);
 
     fn check(&self, client: &Client, _: i16) -> Checked {
         need_topic(client, Operation::Read, &self.name)
@@ -71,7 +73,11 @@ impl Handle for GetObjectRequest {
         context.told(1)
     }
 
-    fn handle(self, broker: &Arc<Broker>, _: &mut Client, _: i16) -> Reply {
+    fn handle(mut self, broker: &Arc<Broker>, client: &mut Client, _: i16) -> Reply {
+        if let Some(rate) = client.limit(Traffic::Consumed) {
+            let bytes_max = u32::try_from(answer_bytes_max(rate)).unwrap_or(u32::MAX);
+            self.bytes_max = self.bytes_max.min(bytes_max);
+        }
         blocking(broker, self, get_object)
     }
 }
