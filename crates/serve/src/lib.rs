@@ -64,7 +64,7 @@
 //! | `Millstream-Position` | the next offsets of the flow's sources: `<stream>/<partition>=<offset>, …`, up to 100 partitions. Without `committed`, the last of the records before them may not be in the values yet |
 //! | `Millstream-Watermark` | the flow's least watermark, in milliseconds since 1970; absent without event time |
 //! | `Millstream-Checkpoint-Age` | the time since the last complete checkpoint was taken, in seconds; absent before the first one of the run |
-//! | `Millstream-Next` | if there are more entries: the last key of the answer, percent-encoded. `from=` with it continues there |
+//! | `Millstream-Next` | if there are more entries, beyond `limit` or about 2 MiB of each rank: the last key of the answer, percent-encoded. `from=` with it continues there |
 //!
 //! With `committed`, `/state` reads the last complete checkpoint, and the headers are as of that, too.
 //!

@@ -76,6 +76,7 @@ pub trait OrderedState: Send + Sync {
     /// When it would have to wait: the key's table is locked, its value is not in memory, large or cannot be read.
     fn try_read(&self, key: &str, level: ReadLevel) -> Result<Option<StateValue>, WouldWait>;
 
-    /// Reads up to `limit` keys of a range. Keys without a text are left out. Committed values are all of one checkpoint.
+    /// Reads up to `limit` keys of a range, and fewer if their values are large: at least two, if the range has them. Keys
+    /// without a text are left out. Committed values are all of one checkpoint.
     fn scan(&self, range: &KeyRange, limit: usize, level: ReadLevel) -> StatePage;
 }

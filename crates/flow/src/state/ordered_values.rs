@@ -66,46 +66,95 @@ impl<K: Key, V: Value> OrderedState for Values<K, V> {
     }
 
     fn scan(&self, range: &KeyRange, limit: usize, level: ReadLevel) -> StatePage {
-        let mut range = range.clone();
-        let mut is_committed = true;
+        self.page(range, limit, PAGE_BYTES, level)
+    }
+}
+
+impl<K: Key, V: Value> Values<K, V> {
+    /// Reads a range as [`OrderedState::scan`] does, up to about `bytes_max` bytes of JSON.
+    pub(super) fn page(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+        bytes_max: usize,
+        level: ReadLevel,
+    ) -> StatePage {
+        let mut rest = range.clone();
+        let mut page = StatePage {
+            is_committed: true,
+            ..StatePage::default()
+        };
         loop {
-            let Some((mut page, next)) = self.shared.scan(&range, limit, level) else {
+            let limit_left = limit - page.entries.len();
+            let Some((part, next)) = self.shared.scan(&rest, limit_left, bytes_max, level) else {
                 continue;
             };
-            page.is_committed &= is_committed;
-            match next.filter(|_| page.entries.is_empty()) {
-                // The changelog still has keys here, of which none has a value any more.
-                Some(next) if limit > 0 => range.from = next,
-                _ => return page,
+            if !page.entries.is_empty() && part.checkpoint != page.checkpoint {
+                return page;
             }
-            is_committed = page.is_committed;
+            page.entries.extend(part.entries);
+            page.has_more = part.has_more;
+            page.is_committed &= part.is_committed;
+            page.checkpoint = part.checkpoint;
+            match next.filter(|_| page.entries.len() < limit.min(PAGE_ENTRIES_MIN)) {
+                // The changelog still has keys here, of which few have a value now.
+                Some(next) => rest.from = next,
+                None => return page,
+            }
         }
     }
 }
+
+/// About the most bytes of the JSON of a page.
+const PAGE_BYTES: usize = 2 << 20;
+
+/// The entries of a page that has more behind it, however large they are, unless fewer are wanted: a reader may go on with the
+/// last key of a page, which then is the first entry of the next one.
+const PAGE_ENTRIES_MIN: usize = 2;
 
 /// The most bytes of JSON that a value may have which is read without waiting: others would hold up the reader's thread.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// Returns whether the JSON of a value is short.
 fn is_small<V: Value>(value: &V) -> bool {
-    /// Room for that many bytes.
-    struct Room(usize);
+    let mut room = Room(SMALL_BYTES);
+    room.take_entry(&[], Some(value));
+    room.0 > 0
+}
 
-    impl Write for Room {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let left = self.0.checked_sub(bytes.len());
-            self.0 = left.ok_or(io::ErrorKind::StorageFull)?;
-            Ok(bytes.len())
-        }
+/// Room for that many bytes.
+struct Room(usize);
 
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+impl Room {
+    fn take(&mut self, bytes: usize) {
+        self.0 = self.0.saturating_sub(bytes);
     }
 
-    // Most values are numbers, and those need no look.
-    let is_number = !mem::needs_drop::<V>() && size_of::<V>() <= size_of::<u128>();
-    is_number || serde_json::to_writer(Room(SMALL_BYTES), value).is_ok()
+    /// Takes the room for a key and the JSON of its value; for one that does not fit, all that is left.
+    fn take_entry<V: Value>(&mut self, key: &[u8], value: Option<&V>) {
+        self.take(key.len());
+        let Some(value) = value else {
+            return;
+        };
+        // Most values are numbers, and those need no look.
+        if !mem::needs_drop::<V>() && size_of::<V>() <= size_of::<u128>() {
+            self.take(size_of::<V>());
+        } else if serde_json::to_writer(&mut *self, value).is_err() {
+            self.0 = 0;
+        }
+    }
+}
+
+impl Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let left = self.0.checked_sub(bytes.len());
+        self.0 = left.ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Of two keys with the same text, the one with a value counts.
@@ -139,12 +188,13 @@ impl<K: Key, V: Value> Shared<K, V> {
         }
     }
 
-    /// Reads a range as [`OrderedState::scan`] does, or its first part: then it returns the key at which it goes on, too.
+    /// Reads a range as [`Values::page`] does, or its first part: then it returns the key at which it goes on, too.
     /// Returns `None` if values have left memory meanwhile that it would have missed.
     fn scan(
         &self,
         range: &KeyRange,
         limit: usize,
+        bytes_max: usize,
         level: ReadLevel,
     ) -> Option<(StatePage, Option<Vec<u8>>)> {
         let mut page = StatePage {
@@ -155,22 +205,27 @@ impl<K: Key, V: Value> Shared<K, V> {
         let lookups: Vec<_> = lookups.map(|table| table.lock().begin_lookup()).collect();
         let mut logged = Logged::default();
         if lookups.iter().any(Option::is_some) {
-            match self.read_range(range, limit) {
+            match self.read_range(range, limit, bytes_max) {
                 Ok(read) => logged = read,
                 // The flow ends with the error.
                 Err(_) => return Some((page, None)),
             }
         }
+        // The first key that is left out.
+        let mut next = logged.next.take();
         let range = &KeyRange {
             from: range.from.clone(),
-            until: logged.next.clone().or_else(|| range.until.clone()),
+            until: next.clone().or_else(|| range.until.clone()),
         };
+        let bytes_of_table = bytes_max / self.tables.len().max(1);
         let mut rows = Vec::new();
         let mut is_missed = false;
         let mut take = |partition: usize, table: &mut ValueTable<K, V>| {
             is_missed |= table.is_cold() && lookups[partition].is_none();
             let logged = logged.values.get_mut(partition).map(mem::take);
-            take_rows(table, range, limit, level, logged, &mut rows);
+            let room = Room(bytes_of_table);
+            let left_out = take_rows(table, range, limit, room, level, logged, &mut rows);
+            next = next.take().into_iter().chain(left_out).min();
             if let Some(lookup) = lookups[partition] {
                 table.end_lookup(lookup);
             }
@@ -197,13 +252,20 @@ impl<K: Key, V: Value> Shared<K, V> {
         if is_missed {
             return None;
         }
-        page.has_more = logged.next.is_some();
+        page.has_more = next.is_some();
+        if let Some(next) = &next {
+            rows.retain(|row| row.bytes < *next);
+        }
         rows.sort_unstable_by(|one, other| one.bytes.cmp(&other.bytes));
+        let mut room = Room(bytes_max);
         for row in rows {
-            if page.entries.len() == limit && row.value.is_some() {
+            let count = page.entries.len();
+            let is_full = count == limit || count >= PAGE_ENTRIES_MIN && room.0 == 0;
+            if is_full && row.value.is_some() {
                 page.has_more = true;
                 break;
             }
+            room.take_entry(&row.bytes, row.value.as_ref());
             page.is_committed &= row.is_committed;
             let value = row.value.and_then(|value| serde_json::to_value(value).ok());
             page.entries.extend(value.map(|value| StateEntry {
@@ -212,7 +274,7 @@ impl<K: Key, V: Value> Shared<K, V> {
                 value,
             }));
         }
-        Some((page, logged.next))
+        Some((page, next))
     }
 }
 
@@ -250,18 +312,24 @@ impl<V> Default for Logged<V> {
 }
 
 impl<K: Key, V: Value> Shared<K, V> {
-    /// Reads keys of a range that this rank owns from the changelog, until there are more than `limit`.
+    /// Reads keys of a range that this rank owns from the changelog, until there are more than `limit`, or about `bytes_max`
+    /// bytes.
     ///
     /// # Errors
     /// When they cannot be read, which ends the flow.
-    fn read_range(&self, range: &KeyRange, limit: usize) -> Result<Logged<V>, BoxError> {
+    fn read_range(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Logged<V>, BoxError> {
         let loading = self.loading.get().expect("a table is cold");
         let mut logged = Logged {
             values: Vec::new(),
             next: Some(range.from.clone()),
         };
         logged.values.resize_with(self.tables.len(), Vec::new);
-        let mut count = 0;
+        let (mut count, mut room) = (0, Room(bytes_max));
         while let Some(from) = logged.next.take_if(|_| count <= limit) {
             let rest = KeyRange {
                 from,
@@ -275,6 +343,11 @@ impl<K: Key, V: Value> Shared<K, V> {
             for (key, value) in page.values {
                 let owner = self.owner_of_bytes(&key)?;
                 if owner.rank == self.rank {
+                    if count >= PAGE_ENTRIES_MIN && room.0 == 0 {
+                        logged.next = Some(key);
+                        return Ok(logged);
+                    }
+                    room.take(key.len() + value.len());
                     let value = self.decode(&value);
                     let value = value.inspect_err(|error| loading.fail(error))?;
                     logged.values[owner.partition].push((key, value));
@@ -287,22 +360,29 @@ impl<K: Key, V: Value> Shared<K, V> {
     }
 }
 
-/// Takes keys of a range, in memory and from the changelog, until there is one more value than `limit`.
+/// Takes keys of a range, in memory and from the changelog, until there is one more value than `limit`, or those in memory have
+/// used up the room. Then it returns the first key that it leaves out.
 fn take_rows<K: Key, V: Value>(
     table: &mut ValueTable<K, V>,
     range: &KeyRange,
     limit: usize,
+    mut room: Room,
     level: ReadLevel,
     logged: Option<Vec<(Vec<u8>, Dated<V>)>>,
     rows: &mut Vec<Row<V>>,
-) {
-    let mut values = 0;
+) -> Option<Vec<u8>> {
+    let (mut values, mut left_out) = (0, None);
     let keys = table.range(range).filter(|(_, key)| table.is_known(*key));
     for (bytes, key) in keys {
         let found = find(table, key, level);
         let Some(text) = text_of(key) else {
             continue;
         };
+        if found.value.is_some() && values >= PAGE_ENTRIES_MIN && room.0 == 0 {
+            left_out = Some(bytes.to_vec());
+            break;
+        }
+        room.take_entry(bytes, found.value);
         values += usize::from(found.value.is_some());
         rows.push(Row {
             key: text,
@@ -325,4 +405,5 @@ fn take_rows<K: Key, V: Value>(
         (!table.is_known(&key) && !table.is_past(value.changed_at)).then_some(row)
     });
     rows.extend(logged);
+    left_out
 }

@@ -357,7 +357,7 @@ impl<K: Key, V: Value> StateReader for Values<K, V> {
             if table.is_cold() {
                 drop(table);
                 // Also values of tables that were whole a moment ago may have left memory.
-                let page = self.scan(&KeyRange::all(), limit, ReadLevel::Live);
+                let page = self.page(&KeyRange::all(), limit, usize::MAX, ReadLevel::Live);
                 return page.entries.into_iter().map(|entry| entry.key).collect();
             }
             let texts = table.iter().filter_map(|(key, _)| text_of(key));

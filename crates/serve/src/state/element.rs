@@ -141,7 +141,7 @@ impl Element {
         })
     }
 
-    /// Reads up to `limit` keys of a range.
+    /// Reads up to `limit` keys of a range, and fewer if their values are large.
     fn range(&self, range: &Range, limit: usize) -> Result<List, RequestError> {
         let range = self.key_range(range)?;
         if self.state.ordered().is_none() {
@@ -156,16 +156,25 @@ impl Element {
         let answers = self.agreed(&request)?;
         let mut entries: Vec<StateEntry> = Vec::new();
         let mut has_more = false;
+        // The last key of a page that has more: what follows it is not complete.
+        let mut last: Option<Vec<u8>> = None;
         let mut found = Vec::new();
         for answer in answers {
             if let StateAnswer::Range(page) = answer {
+                if page.has_more {
+                    has_more = true;
+                    let of_page = page.entries.last().map(|entry| entry.bytes.clone());
+                    last = last.into_iter().chain(of_page).min();
+                }
                 entries.extend(page.entries);
-                has_more |= page.has_more;
                 found.push(Found {
                     is_committed: page.is_committed,
                     checkpoint: page.checkpoint,
                 });
             }
+        }
+        if let Some(last) = &last {
+            entries.retain(|entry| entry.bytes <= *last);
         }
         entries.sort_unstable_by(|one, other| one.bytes.cmp(&other.bytes));
         has_more |= entries.len() > limit;

@@ -197,6 +197,49 @@ fn answers_over_all_ranks_are_in_the_order_of_canonical_keys() {
 }
 
 #[test]
+fn a_list_of_large_values_goes_on_in_further_pages() {
+    const KEYS: u64 = 60;
+    for ranks in [1, 3] {
+        let flows = on_ranks(ranks, |ranks| {
+            let settings = FlowSettings {
+                ranks,
+                ..FlowSettings::default()
+            };
+            let flow = Flow::with_settings("large", settings);
+            let texts = flow.values::<u64, String>("texts");
+            flow.source("source", Generator::new(|number| number).limit(KEYS))
+                .key_by(|number| *number)
+                .fold("keep texts", &texts, |kept, _| {
+                    *kept = "x".repeat(256 << 10);
+                });
+            flow
+        });
+        let server = start_with(Arc::new(Flows(flows)));
+        let (mut found, mut pages, mut from) = (Vec::new(), 0, "0".to_owned());
+        loop {
+            let answer = get(
+                &server,
+                &format!("/state/large/texts?limit=100&from={from}"),
+            );
+            let page = keys(&answer);
+            assert!(page.len() >= 2, "{page:?}");
+            assert!(answer.body.len() < ranks as usize * (3 << 20), "{page:?}");
+            pages += 1;
+            // The first entry is the last one of the page before.
+            found.pop();
+            found.extend(page);
+            match header(&answer, "millstream-next") {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        let expected = (0..KEYS).map(|key| key.to_string());
+        assert_eq!(found, expected.collect::<Vec<_>>());
+        assert!(pages > 1);
+    }
+}
+
+#[test]
 fn ranges_that_an_element_does_not_have_are_refused() {
     let server = start_with(Arc::new(Flows(count(1, None))));
     let check = |query: &str, status, text: &str| {

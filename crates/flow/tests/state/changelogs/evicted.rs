@@ -16,9 +16,11 @@ use crate::support::{Hand, wait_until};
 
 const KEYS: u64 = 2_000;
 
-/// A value is as long as this number repeated, about 100 bytes.
-fn text_of(count: u64) -> String {
-    format!("{count}-").repeat(40)
+/// How often a value repeats its number, so that it has about 100 bytes.
+const TIMES: usize = 40;
+
+fn text_of(count: u64, times: usize) -> String {
+    format!("{count}-").repeat(times)
 }
 
 /// Counts numbers by key, in texts; 10,000 + k removes key k.
@@ -26,6 +28,7 @@ fn count(
     store: &Arc<LogStore>,
     memory: &Arc<StateMemory>,
     numbers: &Hand,
+    times: usize,
 ) -> (Running, Values<u64, String>) {
     let settings = FlowSettings {
         state_memory: Arc::clone(memory),
@@ -39,11 +42,11 @@ fn count(
         .update(
             "count",
             &values,
-            |_, text, number, _: &mut Emit<'_, u64>| {
+            move |_, text, number, _: &mut Emit<'_, u64>| {
                 let count = text
                     .as_ref()
                     .map_or(0, |text| text.split('-').next().unwrap().parse().unwrap());
-                *text = (*number < 10_000).then(|| text_of(count + 1));
+                *text = (*number < 10_000).then(|| text_of(count + 1, times));
             },
         )
         .fold_local(&nothing, |_, _| ());
@@ -51,7 +54,7 @@ fn count(
 }
 
 /// The values as the flow has them in the end.
-fn expected(numbers: impl IntoIterator<Item = u64>) -> BTreeMap<u64, String> {
+fn expected(numbers: impl IntoIterator<Item = u64>, times: usize) -> BTreeMap<u64, String> {
     let mut counts = BTreeMap::new();
     for number in numbers {
         match number < 10_000 {
@@ -61,7 +64,7 @@ fn expected(numbers: impl IntoIterator<Item = u64>) -> BTreeMap<u64, String> {
     }
     counts
         .into_iter()
-        .map(|(key, count)| (key, text_of(count)))
+        .map(|(key, count)| (key, text_of(count, times)))
         .collect()
 }
 
@@ -89,7 +92,7 @@ fn values_beyond_the_memory_leave_it_and_come_back() {
     let mut given = Vec::new();
     for run in 0..3 {
         let hand = Hand::default();
-        let (running, values) = count(&store, &memory, &hand);
+        let (running, values) = count(&store, &memory, &hand, TIMES);
         for _ in 0..12 {
             let number = |_| match rng.u32(..10) {
                 0 => 10_000 + rng.u64(..KEYS),
@@ -103,7 +106,7 @@ fn values_beyond_the_memory_leave_it_and_come_back() {
             let found = values.get(&key);
             assert!(found.is_none_or(|text| text.len() >= 80));
         }
-        let expected = expected(given.iter().copied());
+        let expected = expected(given.iter().copied(), TIMES);
         wait_until("all is processed", || {
             all(&values, ReadLevel::Live) == expected
         });
@@ -132,4 +135,27 @@ fn values_beyond_the_memory_leave_it_and_come_back() {
             Ok(false)
         );
     }
+}
+
+#[test]
+fn pages_of_large_values_have_all_keys() {
+    let store = Arc::new(LogStore::default());
+    let memory = Arc::new(StateMemory::new(1 << 20));
+    let hand = Hand::default();
+    let times = 128 << 10;
+    let (running, values) = count(&store, &memory, &hand, times);
+    let numbers: Vec<u64> = (0..40).chain(10_005..10_015).collect();
+    hand.give(numbers.iter().copied());
+    let expected = expected(numbers, times);
+    for level in [ReadLevel::Live, ReadLevel::Committed] {
+        wait_until("all is there", || all(&values, level) == expected);
+    }
+    wait_until("values have left", || !values.is_whole().unwrap());
+    for level in [ReadLevel::Live, ReadLevel::Committed] {
+        let page = values.scan(&KeyRange::all(), 500, level);
+        assert!(page.has_more);
+        assert!((2..20).contains(&page.entries.len()));
+        assert!(all(&values, level) == expected);
+    }
+    drop(running);
 }
