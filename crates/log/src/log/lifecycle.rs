@@ -166,23 +166,27 @@ impl Inner {
         }
     }
 
-    /// Ends a stream's entry in the catalog, and the stream; returns when that is durable.
+    /// Ends a stream's entry in the catalog, and the stream; returns when that is durable. A second call only waits, since
+    /// another stream may have the name by then.
     fn note_deleted(&self, stream: &StreamState) -> Result<()> {
-        let id = stream.shared.id;
-        let key = format!("stream/{}", stream.shared.name);
-        let offset = self.catalog.put::<CatalogEntry>(&self.core, &key, None)?;
-        // From here on the next start may find it deleted, so nothing more is acknowledged.
-        stream.shared.removed.store(true, Ordering::Release);
-        self.core.streams.write().forget_names(&stream.shared);
-        self.shared_groups
-            .lock()
-            .retain(|(stream, _), _| *stream != id);
-        for lane in stream.made_lanes() {
-            // An append that had not seen it is over when its lane's lock is free.
-            lane.next_offset();
-            lane.wake();
+        if !stream.is_removed() {
+            let id = stream.shared.id;
+            let key = format!("stream/{}", stream.shared.name);
+            self.catalog.put::<CatalogEntry>(&self.core, &key, None)?;
+            // From here on the next start may find it deleted, so nothing more is acknowledged.
+            stream.shared.removed.store(true, Ordering::Release);
+            self.core.streams.write().forget_names(&stream.shared);
+            self.shared_groups
+                .lock()
+                .retain(|(stream, _), _| *stream != id);
+            for lane in stream.made_lanes() {
+                // An append that had not seen it is over when its lane's lock is free.
+                lane.next_offset();
+                lane.wake();
+            }
         }
-        wait_durable(&self.core, self.catalog.lane(), offset)
+        let lane = self.catalog.lane();
+        wait_durable(&self.core, lane, lane.next_offset())
     }
 }
 
@@ -192,4 +196,36 @@ fn new_uuid(random: &dyn Random) -> Result<Uuid> {
     // So that its text in Kafka's tools, which is base64, does not begin as an option does.
     bytes[0] &= 0x7f;
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::{ByteSize, Offset, Timestamp};
+    use millstream_record::{ChunkBuilder, Compression};
+
+    use super::*;
+    use crate::log::Log;
+    use crate::settings::config::LogConfig;
+
+    #[test]
+    fn a_deletion_that_is_noted_again_spares_a_new_stream_of_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Log::open(LogConfig::with_pool(dir.path(), ByteSize(4 << 20))).unwrap();
+        let log = open();
+        let old = log.create_stream("a", StreamConfig::default()).unwrap();
+        log.inner.note_deleted(&old.stream).unwrap();
+        let new = log.create_stream("a", StreamConfig::default()).unwrap();
+        let partition = new.partition(0).unwrap();
+        let mut builder = ChunkBuilder::new(Compression::None);
+        builder.push(Timestamp(0), None, Some(b"v"), &[]).unwrap();
+        let appended = partition.append(builder.finish(None).unwrap()).unwrap();
+        partition.acknowledge(&appended).unwrap();
+
+        log.inner.note_deleted(&old.stream).unwrap();
+        assert_eq!(log.stream("a").unwrap().uuid(), new.uuid());
+        log.close().unwrap();
+        let found = open().stream("a").unwrap();
+        assert_eq!(found.uuid(), new.uuid());
+        assert_eq!(found.partition(0).unwrap().high_watermark(), Offset(1));
+    }
 }
