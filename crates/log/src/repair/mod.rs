@@ -235,8 +235,15 @@ impl Repair {
             Position(0) => id,
             _ => GroupId(id.0 + 1),
         };
+        let first_offset = match place.position {
+            Position(0) => place.group.first_offset,
+            _ => place.offset,
+        };
         let manifest = self.dir.manifest();
-        manifest.change(|listed| listed.forget_from(lane, whole))?;
+        manifest.change(|listed| {
+            listed.forget_from(lane, whole);
+            listed.limit_compacted(lane, first_offset);
+        })?;
         let mut behind: Vec<GroupName> = all
             .iter()
             .filter(|name| name.lane == lane && name.id >= id)
@@ -252,10 +259,6 @@ impl Repair {
                 self.take_group(&name)?;
             }
         }
-        let first_offset = match place.position {
-            Position(0) => place.group.first_offset,
-            _ => place.offset,
-        };
         self.dir.create_stream_dir(stream)?;
         // Consumers may have read the records that the repair removes.
         let epochs = self.dir.manifest().look_at(|listed| listed.epochs(lane));

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt::{Debug, Write};
 use std::path::Path;
 
+use millstream_base::Offset;
 use millstream_log::COMPACTION_LAG_MIN;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
@@ -147,4 +148,29 @@ fn compaction_on_a_full_disk_changes_no_group_and_is_retried() {
     assert_eq!((stats.passes, stats.fault), (1, None));
     assert!(machine.stored("s") < MANY / 2);
     assert_eq!(machine.log().stats().compaction.failing_partitions, 0);
+}
+
+#[test]
+fn records_behind_a_repair_are_compacted_though_a_pass_has_seen_their_offsets() {
+    let mut machine = Machine::with(&[]);
+    machine.put("s", 0..5 * MANY, 5 * MANY);
+    assert!(machine.stats("s").compacted_to > Offset(3 * MANY));
+    let id = machine.log().stream("s").unwrap().id();
+    machine.log.take().unwrap().close().unwrap();
+    let is_group = |path: &Path| {
+        path.starts_with(format!("/data/streams/{id}")) && path.extension() == Some("log".as_ref())
+    };
+    let files = machine.disk.files().into_iter().map(|(path, _)| path);
+    let first = files.filter(|path| is_group(path)).min().unwrap();
+    machine.disk.flip_bit(first, 8 * 30_000).unwrap();
+    machine.open();
+    machine.log.take().unwrap().truncate_stream("s").unwrap();
+
+    machine.open();
+    machine.rest();
+    let left = machine.stored("s");
+    assert!((1..MANY).contains(&left), "{left}");
+    machine.put("s", 0..MANY, 10);
+    assert!(machine.stats("s").passes > 0);
+    assert!(machine.stored("s") < left + MANY / 2);
 }

@@ -180,6 +180,14 @@ impl Listed {
         }
     }
 
+    /// Takes note that a lane now ends at an offset: compaction has not seen the records that come behind it.
+    pub fn limit_compacted(&mut self, lane: LaneId, end: Offset) {
+        let lane = self.lanes.get_mut(&lane);
+        if let Some(compacted) = lane.and_then(|lane| lane.compacted.as_mut()) {
+            compacted.to = compacted.to.min(end);
+        }
+    }
+
     /// Forgets the streams that do not exist.
     pub fn retain_streams(&mut self, exists: impl Fn(StreamId) -> bool) {
         self.lanes.retain(|lane, _| exists(lane.stream));
