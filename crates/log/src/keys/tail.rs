@@ -50,7 +50,7 @@ pub enum InTail {
 type Versions = BTreeMap<Box<[u8]>, TailVersion>;
 
 /// The newest versions of the keys between two offsets of a lane.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct KeyTail {
     /// It has the records from here on. All transactions that had records before have ended.
     from: Offset,

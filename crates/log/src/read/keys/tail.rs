@@ -46,12 +46,11 @@ pub fn read_tail(
     let read =
         |group: &_, at| read_up_to(reads, lane, group, at, READ_BYTES, head, Purpose::LookUp);
     let wait_max = reads.decompression_wait_max;
-    let has_all = read_with(reads, lane, tail, end, read, wait_max)?;
-    Ok(has_all && lane.swaps() == tail.swaps())
+    read_with(reads, lane, tail, end, read, wait_max)
 }
 
 /// Adds the records up to the end of a lane, under the lock of its head: from memory, and few. `false` if they are too many,
-/// or not in memory.
+/// or not in memory, or if groups were replaced meanwhile.
 ///
 /// # Errors
 /// When chunks cannot be read.
@@ -101,8 +100,24 @@ fn first_place(
 }
 
 /// Adds the records up to the end of a lane that `read` reads: from a position of a group, or nothing at the group's end.
-/// `false` if it does not read all.
+/// `false` if it does not read all, or if groups were replaced.
 fn read_with(
+    reads: &ReadContext,
+    lane: &LaneState,
+    tail: &mut KeyTail,
+    end: &LaneEnd,
+    read: impl FnMut(&Arc<Group>, Position) -> Result<Option<Slice>>,
+    wait_max: Duration,
+) -> Result<bool> {
+    let has_all = read_all(reads, lane, tail, end, read, wait_max);
+    // A rewritten group has the id of the first group that it replaces, and other chunks at the tail's position.
+    match lane.swaps() == tail.swaps() {
+        true => has_all,
+        false => Ok(false),
+    }
+}
+
+fn read_all(
     reads: &ReadContext,
     lane: &LaneState,
     tail: &mut KeyTail,
@@ -177,4 +192,69 @@ fn add_chunk(
         Ok::<(), LogError>(())
     };
     reads.decompression.with_records(chunk, wait_max, add)?
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_base::{ByteSize, LaneIndex, Offset, StreamletIndex, Timestamp};
+    use millstream_record::{ChunkBuilder, Compression};
+
+    use super::*;
+    use crate::ids::LaneId;
+    use crate::log::Log;
+    use crate::settings::config::{Background, LogConfig, StreamConfig};
+    use crate::settings::defaults::{CLEANUP_POLICY, COMPACT};
+
+    #[test]
+    fn a_tail_whose_group_was_compacted_does_not_go_on_with_the_next_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = LogConfig {
+            background: Background::Manual,
+            ..LogConfig::with_pool(dir.path(), ByteSize(4 << 20))
+        };
+        let log = Log::open(config).unwrap();
+        let settings = [(CLEANUP_POLICY.to_owned(), COMPACT.to_owned())].into();
+        let config = StreamConfig {
+            settings,
+            ..StreamConfig::default()
+        };
+        let stream = log.create_stream("s", config).unwrap();
+        let partition = stream.partition(0).unwrap();
+        let core = &log.inner.core;
+        let id = LaneId {
+            stream: stream.id(),
+            streamlet: StreamletIndex(0),
+            lane: LaneIndex(0),
+        };
+        let lane = core.lane(id).unwrap();
+        let append = |count: u64| {
+            for _ in 0..count {
+                let mut builder = ChunkBuilder::new(Compression::None);
+                builder
+                    .push(Timestamp(0), Some(b"k"), Some(&[7; 100]), &[])
+                    .unwrap();
+                partition.append(builder.finish(None).unwrap()).unwrap();
+            }
+        };
+        append(20);
+        let mut tail = KeyTail::new(Offset(0), lane.swaps());
+        assert!(read_tail(&core.reads, &lane, &mut tail, &lane.end()).unwrap());
+        append(20);
+        while log.step() {}
+        lane.roll().unwrap();
+        while log.step() {}
+        log.persist();
+        while log.step() {}
+        log.compact().unwrap();
+        let (group, position) = tail.place().unwrap();
+        let rewritten = lane.group(group).unwrap();
+        assert!(rewritten.is_rewritten() && rewritten.end().unwrap().position < position);
+
+        append(1);
+        let end = lane.end();
+        for read in [read_tail_under_lock, read_tail] {
+            let mut tail = tail.clone();
+            assert!(!read(&core.reads, &lane, &mut tail, &end).unwrap());
+        }
+    }
 }
