@@ -23,7 +23,7 @@ use crate::lane::LaneState;
 use crate::lane::head::is_entry_due;
 use crate::producers::ProducerState;
 use crate::producers::transactions::AbortedTransaction;
-use crate::read::aborted::aborted_transactions;
+use crate::read::aborted::AbortedIndex;
 use crate::read::context::ReadContext;
 use crate::read::group::read_group;
 use crate::read::keys::update::in_chunk;
@@ -132,7 +132,7 @@ impl Rewrite<'_> {
         let (first, last) = (&self.groups[0], &self.groups[self.groups.len() - 1]);
         let last_end = last.end().ok_or(LogError::Closed)?;
         let range = first.first_offset..last_end.offset;
-        let aborted = aborted_transactions(self.reads, self.lane, range.start, range.end)?;
+        let aborted = AbortedIndex::read(self.reads, self.lane, range.start, range.end)?;
         let [before, behind] = self.producers;
         let disk = &*self.reads.dir.disk;
         let path = self.keys_path.clone();
@@ -208,7 +208,7 @@ impl Rewrite<'_> {
 
 /// The facts about records of the old groups beside their keys.
 struct Rest<'a> {
-    aborted: &'a [AbortedTransaction],
+    aborted: &'a AbortedIndex,
     ended: Option<EndedValues>,
 }
 
@@ -231,7 +231,7 @@ fn push(
 ) -> Result<()> {
     let header = chunk.header();
     let earliest = lane.earliest_offset();
-    let is_aborted = rest.aborted.iter().any(|aborted| aborted.holds(header));
+    let is_aborted = rest.aborted.holds(header);
     let live: &mut LiveOffsets = live.of_chunk(header.base_offset..header.next_offset())?;
     let wait_max = reads.decompression_wait_max;
     let pushed = reads
@@ -257,7 +257,7 @@ struct GroupWriter<'a> {
     sorter: KeySorter<'a>,
     keys_path: &'a PathBuf,
     /// The transactions of the run that were aborted.
-    aborted: &'a [AbortedTransaction],
+    aborted: &'a AbortedIndex,
     state: EntryState,
     /// The last stable offset at the end of the run before the rewrite.
     end_stable: Offset,
@@ -301,9 +301,8 @@ impl GroupWriter<'_> {
         if header.attributes.is_control() {
             let is_abort = |marker: EndMarker| marker.end == TransactionEnd::Abort;
             if EndMarker::of(chunk).is_some_and(is_abort) {
-                let ended =
-                    |aborted: &&AbortedTransaction| aborted.last_offset == header.base_offset;
-                self.state.marked.extend(self.aborted.iter().find(ended));
+                let ended = self.aborted.ended_at(header.base_offset);
+                self.state.marked.extend(ended);
             }
         } else if header.record_count > 0 {
             self.add_keys(chunk)?;
@@ -339,12 +338,6 @@ impl GroupWriter<'_> {
     fn add_entry(&mut self, kind: EntryKind, producers: ProducerStates) -> Result<GroupEnd> {
         let state = &mut self.state;
         state.indexed_at = state.position;
-        // No transaction that ends behind a position begins before its last stable offset.
-        let spanning = self
-            .aborted
-            .iter()
-            .filter(|aborted| (aborted.first_offset..=aborted.last_offset).contains(&state.offset));
-        let stable = spanning.map(|aborted| aborted.first_offset).min();
         let entry = IndexEntry {
             kind,
             position: state.position,
@@ -352,7 +345,8 @@ impl GroupWriter<'_> {
             max_timestamp: state.max_timestamp,
             stable: match kind {
                 EntryKind::GroupEnd => self.end_stable,
-                _ => stable.unwrap_or(state.offset).min(state.offset),
+                // No transaction that ends behind a position begins before its last stable offset.
+                _ => self.aborted.stable_at(state.offset),
             },
             producers,
             aborted: std::mem::take(&mut state.marked),

@@ -13,7 +13,7 @@ use crate::keys::file::sort::KeySorter;
 use crate::keys::file::{KeyCounts, KeyFileError};
 use crate::keys::kind::KeyKind;
 use crate::lane::LaneState;
-use crate::read::aborted::aborted_transactions;
+use crate::read::aborted::AbortedIndex;
 use crate::read::context::ReadContext;
 use crate::read::group::read_group;
 use crate::read::keys::update::{check_stored, in_chunk};
@@ -80,7 +80,7 @@ fn sort_keys(
     // Deleted records may be damaged.
     let start = lane.start.place().filter(|start| start.is_in(group));
     let first_offset = group.first_offset.max(lane.earliest_offset());
-    let aborted = aborted_transactions(reads, lane, first_offset, end.offset)?;
+    let aborted = AbortedIndex::read(reads, lane, first_offset, end.offset)?;
     let mut at = start.map_or(Position(0), |start| start.position);
     while at < end.position {
         check_stored(lane)?;
@@ -103,8 +103,7 @@ fn sort_keys(
                 .map_err(|error| LogError::corrupted(group.path(&reads.dir), position, error))?;
             let header = chunk.header();
             sorter.note_chunk(header);
-            let is_aborted = || aborted.iter().any(|aborted| aborted.holds(header));
-            if !header.attributes.is_control() && !is_aborted() {
+            if !header.attributes.is_control() && !aborted.holds(header) {
                 let added = with_records(reads, lane, &chunk, |records| {
                     add_records(&mut sorter, lane, position, records)
                 });

@@ -14,8 +14,7 @@ use crate::error::{LogError, Result};
 use crate::group::Group;
 use crate::keys::file::read::key_hash;
 use crate::lane::LaneState;
-use crate::producers::transactions::AbortedTransaction;
-use crate::read::aborted::aborted_transactions;
+use crate::read::aborted::AbortedIndex;
 use crate::read::catch_up::Purpose;
 use crate::read::context::ReadContext;
 use crate::read::group::read_up_to;
@@ -203,7 +202,7 @@ impl Walk<'_> {
     fn read_window(&mut self, group: &Arc<Group>) -> Result<bool> {
         let (from, first) = self.window(group)?;
         let first = first.max(self.lane.earliest_offset());
-        let aborted = aborted_transactions(self.reads, self.lane, first, self.at)?;
+        let aborted = AbortedIndex::read(self.reads, self.lane, first, self.at)?;
         let mut found = Newest::new(&self.left, self.older.versions.is_empty());
         let (mut at, mut next) = (from, Offset(0));
         while next < self.at {
@@ -260,12 +259,12 @@ impl Walk<'_> {
         &self,
         chunk: &Chunk<'_>,
         first: Offset,
-        aborted: &[AbortedTransaction],
+        aborted: &AbortedIndex,
         found: &mut Newest,
     ) -> Result<()> {
         let header = chunk.header();
         let is_control = header.attributes.is_control();
-        if is_control || aborted.iter().any(|aborted| aborted.holds(header)) {
+        if is_control || aborted.holds(header) {
             return Ok(());
         }
         let wait_max = self.reads.decompression_wait_max;

@@ -8,8 +8,7 @@ use crate::keys::index::{KeyIndex, Update};
 use crate::keys::kind::KeyKind;
 use crate::keys::table::{KeyStats, KeyTable};
 use crate::lane::LaneState;
-use crate::producers::transactions::AbortedTransaction;
-use crate::read::aborted::aborted_transactions;
+use crate::read::aborted::AbortedIndex;
 use crate::read::context::ReadContext;
 use crate::read::fetch::{AtLeast, Fetched, fetch};
 use crate::read::keys::cover::cover_next;
@@ -146,7 +145,7 @@ fn add_next(
 ) -> Result<()> {
     let (from, until) = (offsets.start, offsets.end);
     let fetched = fetch(reads, lane, from, until, READ_BYTES, AtLeast::OneChunk)?;
-    let aborted = aborted_transactions(reads, lane, from, fetched.next)?;
+    let aborted = AbortedIndex::read(reads, lane, from, fetched.next)?;
     let added = Added { kind, from };
     add_chunks(reads, lane, update, added, &fetched, &aborted)
 }
@@ -164,14 +163,14 @@ fn add_chunks(
     update: &Update<'_>,
     added: Added<'_>,
     fetched: &Fetched,
-    aborted: &[AbortedTransaction],
+    aborted: &AbortedIndex,
 ) -> Result<()> {
     for piece in &fetched.pieces {
         for chunk in Chunks::trusted(piece) {
             let chunk = chunk.map_err(|error| unreadable(lane, update.next(), error))?;
             let header = chunk.header();
             let is_control = header.attributes.is_control();
-            if !is_control && !aborted.iter().any(|aborted| aborted.holds(header)) {
+            if !is_control && !aborted.holds(header) {
                 add_chunk(reads, lane, update, added, &chunk)?;
             }
             update.advance(header.next_offset());
