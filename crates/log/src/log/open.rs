@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hashbrown::HashSet;
 use millstream_base::{
     Clock, Disk, LaneIndex, Offset, Position, Random, StreamId, StreamletIndex, SystemClock,
     SystemDisk, SystemRandom,
@@ -80,18 +81,14 @@ impl Log {
         let is_salvaged = !catalog.list::<bool>(SALVAGED)?.is_empty();
         let may_lack_streams = was_truncated || is_salvaged;
         let mut must_retain_journal = false;
-        let objects: Vec<(String, ObjectInfo)> = catalog.list("object/")?;
-        let mut abandoned = Vec::new();
-        let mut last_id = FIRST_STREAM - 1;
-        for (key, entry) in catalog.list::<CatalogEntry>("stream/")? {
+        let entries = catalog.list::<CatalogEntry>("stream/")?;
+        let mut last_id = entries
+            .iter()
+            .map(|(_, entry)| entry.id.0)
+            .fold(FIRST_STREAM - 1, u64::max);
+        let (entries, mut abandoned) = without_unfinished(entries, &catalog.list("object/")?);
+        for (key, entry) in entries {
             let name = &key["stream/".len()..];
-            last_id = last_id.max(entry.id.0);
-            if entry.kind == StreamKind::Object
-                && !objects.iter().any(|(_, object)| object.stream == entry.id)
-            {
-                abandoned.push(key);
-                continue;
-            }
             must_retain_journal |= recovered.has_gap(entry.id);
             let limits = core.limits(entry.kind, &entry.config);
             let named = StreamIdentity {
@@ -242,6 +239,19 @@ impl Log {
     }
 }
 
+/// Returns the catalog's streams without the contents of objects that were not finished, and the keys of these.
+fn without_unfinished(
+    entries: Vec<(String, CatalogEntry)>,
+    objects: &[(String, ObjectInfo)],
+) -> (Vec<(String, CatalogEntry)>, Vec<String>) {
+    let contents: HashSet<StreamId> = objects.iter().map(|(_, object)| object.stream).collect();
+    let is_whole = |(_, entry): &(String, CatalogEntry)| {
+        entry.kind != StreamKind::Object || contents.contains(&entry.id)
+    };
+    let (whole, unfinished): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_whole);
+    (whole, unfinished.into_iter().map(|(key, _)| key).collect())
+}
+
 fn open_table(
     core: &Arc<Core>,
     id: StreamId,
@@ -281,5 +291,44 @@ fn damaged_table(table: &str, error: LogError) -> LogError {
             error: Box::new(error),
         },
         error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn contents_of_many_unfinished_objects_are_found_quickly() {
+        const OBJECTS: u64 = 100_000;
+        let entry = |id| CatalogEntry {
+            id: StreamId(id),
+            uuid: Uuid::nil(),
+            kind: StreamKind::Object,
+            config: StreamConfig::default(),
+            shapes: Vec::new(),
+        };
+        let object = |id: u64| ObjectInfo {
+            name: id.to_string(),
+            bytes: 0,
+            crc32c: 0,
+            created: Default::default(),
+            stream: StreamId(id),
+        };
+        let entries = (0..OBJECTS).map(|id| (format!("stream/{id}"), entry(id)));
+        // The first stream's object was not finished.
+        let objects = (1..OBJECTS).map(|id| (format!("object/{id}"), object(id)));
+        let (entries, objects) = (entries.collect(), objects.collect::<Vec<_>>());
+        let started = Instant::now();
+        let (whole, unfinished) = without_unfinished(entries, &objects);
+        assert!(started.elapsed() < Duration::from_secs(5));
+        assert_eq!(
+            (whole.len(), unfinished),
+            (objects.len(), vec!["stream/0".to_owned()])
+        );
     }
 }
