@@ -435,7 +435,7 @@ pub struct RetentionArgs {
     /// Remove a partition's files whose newest record is older than this, for instance 7days; `none` removes none
     #[arg(long, value_name = "TIME", value_parser = limit(some_time))]
     pub retain_for: Option<Limit<Duration>>,
-    /// Remove a partition's oldest files beyond this size, for instance 10GiB; `none` removes none
+    /// Remove a partition's oldest files while the others hold at least this size, for instance 10GiB; `none` removes none
     #[arg(long, value_name = "SIZE", value_parser = limit(some_bytes))]
     pub retain_bytes: Option<Limit<ByteSize>>,
 }

@@ -84,12 +84,14 @@ impl Core {
             let Some(end) = group.end() else {
                 break;
             };
-            let too_large = config.retention.is_some_and(|keep| bytes > keep.0);
+            let left = bytes.saturating_sub(end.position.0);
+            // The bound is the least that stays, as in Kafka.
+            let too_large = config.retention.is_some_and(|keep| left >= keep.0);
             let written = config.durability == Durability::Memory || end.position <= group.synced();
             if !(too_large || is_old(end.max_timestamp)) || !written {
                 break;
             }
-            bytes -= end.position.0;
+            bytes = left;
             expired += 1;
         }
         if expired == 0 {

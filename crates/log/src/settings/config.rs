@@ -192,7 +192,7 @@ pub struct StreamConfig {
     pub segment: ByteSize,
     /// Closed groups whose newest record is older are removed, unless the setting `cleanup.policy` is only `compact`.
     pub retention_ms: Option<u64>,
-    /// Closed groups are removed, oldest first, while a lane holds more than this, with the same exception.
+    /// Closed groups are removed, oldest first, while the later ones of the lane hold at least this, with the same exception.
     pub retention: Option<ByteSize>,
     /// The largest chunk that the stream accepts, where that is less than a segment.
     pub chunk_bytes_max: Option<ByteSize>,

@@ -74,7 +74,7 @@ native! {
         segment_bytes: ByteSize,
         /// The broker removes closed groups whose newest record is older than this.
         retention_ms: Option<u64>,
-        /// The broker removes closed groups, oldest first, while a lane holds more than this.
+        /// The broker removes closed groups, oldest first, while the later ones of the lane hold at least this.
         retention_bytes: Option<ByteSize>,
         /// The largest chunk that the broker accepts, if that is less than a segment can hold.
         chunk_bytes_max: Option<ByteSize>,

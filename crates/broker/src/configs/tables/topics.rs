@@ -320,7 +320,7 @@ pub const SETTINGS: [TopicSetting; 38] = [
         Some("log.retention.bytes"),
         Values::Long(-1),
         "-1",
-        "Closed groups are removed, oldest first, while a partition holds more bytes than this; -1 for no bound. Does not count where cleanup.policy is compact alone.",
+        "Closed groups are removed, oldest first, while the later ones of the partition hold at least this many bytes; -1 for no bound. Does not count where cleanup.policy is compact alone.",
     ).field(
         |config, is_set| bound(config.retention.map(|bytes| bytes.0), is_set),
         |config, value| config.retention = number(value).map(ByteSize),

@@ -1,7 +1,5 @@
 //! Removes old records, by retention and on request, and checks the remaining ones.
 
-use std::collections::BTreeMap;
-
 use millstream_base::Offset;
 use millstream_log::{Durability, LogError, StreamPartition};
 
@@ -10,7 +8,6 @@ use super::{ModelChunk, World, lane_of};
 impl World {
     pub fn retain(&mut self) {
         self.note("retain".to_owned());
-        let before: BTreeMap<(String, (u32, u32)), u64> = self.lane_bytes();
         let result = self.log().apply_retention();
         if let Err(error) = &result {
             self.excuse(error);
@@ -34,9 +31,8 @@ impl World {
                 model.earliest = earliest;
                 continue;
             }
-            let too_large = config
-                .retention
-                .is_some_and(|keep| before[&(name.clone(), key)] > keep.0);
+            let left = lane.info().bytes;
+            let too_large = config.retention.is_some_and(|keep| left >= keep.0);
             let is_old = |chunk: &ModelChunk| {
                 let keep_ms = config.retention_ms.unwrap_or(u64::MAX);
                 chunk.timestamp < now.saturating_sub_unsigned(keep_ms)
@@ -111,16 +107,6 @@ impl World {
             }
             model.earliest = found;
         }
-    }
-
-    fn lane_bytes(&self) -> BTreeMap<(String, (u32, u32)), u64> {
-        let lanes = self.lanes().into_iter();
-        lanes
-            .map(|(name, key)| {
-                let bytes = lane_of(&self.stream(&name), key).info().bytes;
-                ((name, key), bytes)
-            })
-            .collect()
     }
 
     /// All lanes of existing streams.
