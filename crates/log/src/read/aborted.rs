@@ -15,7 +15,7 @@ pub struct AbortedIndex {
     by_end: Vec<AbortedTransaction>,
     /// For each of these, the smallest first offset of it and all later ones.
     earliest: Vec<Offset>,
-    /// In the order of producers, then ends. Those of one producer do not overlap.
+    /// In the order of producers, then ends. Transactions of one producer do not overlap.
     by_producer: Vec<AbortedTransaction>,
 }
 
