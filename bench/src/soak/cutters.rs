@@ -10,8 +10,8 @@ use fastrand::Rng;
 use millstream_base::{Clock as _, ProducerEpoch, ProducerId, Sequence, SystemClock};
 use millstream_client::{ClientConfig, ClientError, Compression, Connection, ResponseError};
 use millstream_record::{ChunkBuilder, Producer};
-use millstream_wire::Question;
 use millstream_wire::messages::{InitProducerIdRequest, ProduceResponse};
+use millstream_wire::{Question, Uuid};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -30,6 +30,7 @@ pub async fn write(run: Arc<Run>, writer: usize) -> Result<()> {
     let mut random = Rng::with_seed(writer as u64);
     let mut line = Line::to(&run);
     let partition = run.books.partition_of(writer) as i32;
+    let topic = run.client().topic(STREAM).await?.id;
     let mut producer = new_producer(&mut line).await?;
     while !rest(&run, &mut random, writer).await {
         let records = random.usize(1..=CHUNK_RECORDS_MAX);
@@ -37,7 +38,7 @@ pub async fn write(run: Arc<Run>, writer: usize) -> Result<()> {
         if random.bool() {
             cut(&run, &mut random, partition, &chunk).await?;
         }
-        store(&mut line, partition, &chunk).await?;
+        store(&mut line, topic, partition, &chunk).await?;
         producer.sequence = producer.sequence.plus(records as u32);
         if random.u32(0..CHUNKS_PER_CONNECTION) == 0 {
             line.connection = None;
@@ -93,11 +94,12 @@ async fn cut(run: &Run, random: &mut Rng, partition: i32, chunk: &Bytes) -> Resu
 }
 
 /// Sends the chunk until the server has it.
-async fn store(line: &mut Line, partition: i32, chunk: &Bytes) -> Result<()> {
+async fn store(line: &mut Line, topic: Uuid, partition: i32, chunk: &Bytes) -> Result<()> {
+    let mut request = produce_request(STREAM, &[partition], chunk);
+    // Newer versions have it in place of the name.
+    request.topic_data[0].topic_id = topic;
     loop {
-        let answer = line
-            .ask(produce_request(STREAM, &[partition], chunk))
-            .await?;
+        let answer = line.ask(request.clone()).await?;
         match outcome(&answer) {
             None | Some(ResponseError::DuplicateSequenceNumber) => return Ok(()),
             Some(error) if error.is_retriable() => sleep(BACKOFF).await,

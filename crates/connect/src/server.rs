@@ -509,11 +509,11 @@ impl Reading {
     fn find_partitions(&self, positions: &BTreeMap<i32, Offset>, partitions: &Partitions) {
         for (place, end) in &self.ends {
             let next = positions.get(&place.partition).copied();
-            partitions.add(
-                partition_id(place.partition),
-                next.unwrap_or_default(),
-                *end,
-            );
+            let (partition, next) = (partition_id(place.partition), next.unwrap_or_default());
+            partitions.add(partition, next, *end);
+            if self.end == ServerEnd::Now && next >= *end {
+                partitions.end(partition);
+            }
         }
     }
 }
