@@ -1,8 +1,7 @@
 //! ListOffsets, OffsetForLeaderEpoch and DeleteRecords.
 
-use std::path::Path;
-
 use millstream_log::{Durability, StreamConfig};
+use millstream_testing::lose_power;
 use millstream_wire::messages::delete_records_request::{
     DeleteRecordsPartition, DeleteRecordsTopic,
 };
@@ -188,23 +187,6 @@ fn the_epoch_of_an_added_partition_ends_at_the_end_of_the_partition() {
         assert_eq!(end_of_epoch(&mut client, partition, 0, 0), (0, 0, 2));
         assert_eq!(list(&mut client, 5, ("t", partition), -1).offset, 2);
     }
-}
-
-/// Takes the last chunk of the only group of a `written` stream away, as a loss of power does to bytes that were not synced.
-fn lose_power(dir: &Path, stream: u64) {
-    std::fs::remove_file(dir.join("clean-stop")).unwrap();
-    let folder = dir.join(format!("streams/{stream}"));
-    let log = folder.join("0-0-0000000001-00000000000000000000-0001.log");
-    // It says up to where the bytes were synced.
-    std::fs::remove_file(log.with_extension("index")).unwrap();
-    let bytes = std::fs::read(&log).unwrap();
-    let (mut at, mut last) = (4096, 4096);
-    while at < bytes.len() {
-        let behind = i32::from_be_bytes(bytes[at + 8..at + 12].try_into().unwrap());
-        last = at;
-        at += 12 + behind as usize;
-    }
-    std::fs::write(&log, &bytes[..last]).unwrap();
 }
 
 #[test]

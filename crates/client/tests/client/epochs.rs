@@ -11,6 +11,7 @@ use millstream_client::{
     ResponseError, Start,
 };
 use millstream_log::{Durability, Log, LogConfig, StreamConfig};
+use millstream_testing::lose_power;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -62,23 +63,6 @@ impl World {
 fn start(dir: &Path, address: SocketAddr) -> (Server, Log) {
     let log = Log::open(LogConfig::with_pool(dir, ByteSize(64 << 20))).unwrap();
     (serve(&log, BrokerConfig::new(address)), log)
-}
-
-/// Takes the last chunk of the only group of a `written` stream away, as a loss of power does to bytes that were not synced.
-fn lose_power(dir: &Path, stream: u64) {
-    std::fs::remove_file(dir.join("clean-stop")).unwrap();
-    let folder = dir.join(format!("streams/{stream}"));
-    let log = folder.join("0-0-0000000001-00000000000000000000-0001.log");
-    // It has the end of the synced bytes.
-    std::fs::remove_file(log.with_extension("index")).unwrap();
-    let bytes = std::fs::read(&log).unwrap();
-    let (mut at, mut last) = (4096, 4096);
-    while at < bytes.len() {
-        let behind = i32::from_be_bytes(bytes[at + 8..at + 12].try_into().unwrap());
-        last = at;
-        at += 12 + behind as usize;
-    }
-    std::fs::write(&log, &bytes[..last]).unwrap();
 }
 
 /// Sends each value in a chunk of its own.

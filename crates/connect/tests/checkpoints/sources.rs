@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fmt::Debug;
-use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -18,6 +17,7 @@ use millstream_log::{
     StreamConfig,
 };
 use millstream_record::{Header, Record};
+use millstream_testing::lose_power;
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
@@ -218,23 +218,6 @@ fn a_checkpoint_of_another_stream_or_of_an_application_is_refused() {
         error.contains("stream s is read as an application"),
         "{error}"
     );
-}
-
-/// Takes the last chunk of the only group of a `written` stream away, as a loss of power does to bytes that were not synced.
-fn lose_power(dir: &Path, stream: u64) {
-    std::fs::remove_file(dir.join("clean-stop")).unwrap();
-    let folder = dir.join(format!("streams/{stream}"));
-    let log = folder.join("0-0-0000000001-00000000000000000000-0001.log");
-    // It has the end of the synced bytes.
-    std::fs::remove_file(log.with_extension("index")).unwrap();
-    let bytes = std::fs::read(&log).unwrap();
-    let (mut at, mut last) = (4096, 4096);
-    while at < bytes.len() {
-        let behind = i32::from_be_bytes(bytes[at + 8..at + 12].try_into().unwrap());
-        last = at;
-        at += 12 + behind as usize;
-    }
-    std::fs::write(&log, &bytes[..last]).unwrap();
 }
 
 /// It resumed at its position, and skipped the records that had taken the place of lost ones.
