@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use millstream_base::Offset;
-use millstream_log::{AtLeast, Durability, LogError, PartitionReader, ReadStart};
+use millstream_log::{
+    AtLeast, Durability, LogError, PartitionReader, ReadChunks, ReadStart, StreamReader,
+};
 
 use crate::watched_disk::ReadKind;
 use crate::{CATCH_UP_BYTES, Old, TIMEOUT, chunk, numbers, old, old_lane, old_of, read_all};
@@ -166,19 +168,24 @@ fn small_reads_of_many_partitions_share_the_memory() {
     assert!(read < old.bytes * 3 / 2, "{read} of {}", old.bytes);
 }
 
+/// Reads until readers hold all memory. Returns what holds it.
+fn take_all_memory(reader: &mut StreamReader) -> Vec<ReadChunks> {
+    let mut held = Vec::new();
+    loop {
+        match reader.read(1 << 20) {
+            Ok(read) => held.push(read.unwrap()),
+            Err(LogError::ReadBudget) => return held,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 /// Readers of little at a time seldom plan to read ahead, and only that ended a shortage.
 #[test]
 fn small_reads_share_a_window_after_a_shortage() {
     let old = old(600, 1, 4 << 20, tempfile::tempdir().unwrap());
     let mut reader = old.stream.reader(ReadStart::Earliest);
-    let mut held = Vec::new();
-    let error = loop {
-        match reader.read(1 << 20) {
-            Ok(read) => held.push(read.unwrap()),
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, LogError::ReadBudget), "{error}");
+    let held = take_all_memory(&mut reader);
     old.watch.wait_until(|watched| watched.in_flight == 0);
     drop(held);
     let mut reader = old.stream.reader(ReadStart::Earliest);
@@ -209,14 +216,7 @@ fn read_ahead_memory_is_freed_when_the_last_reader_drops_it() {
     let mut reader = old.stream.reader(ReadStart::Earliest);
     // The first read is none of a window.
     reader.read(1 << 20).unwrap();
-    let mut held = Vec::new();
-    let error = loop {
-        match reader.read(1 << 20) {
-            Ok(read) => held.push(read.unwrap()),
-            Err(error) => break error,
-        }
-    };
-    assert!(matches!(error, LogError::ReadBudget), "{error}");
+    let mut held = take_all_memory(&mut reader);
     let listener = old.log.pool().freed().listen();
     held.clear();
     assert!(event_listener::Listener::wait_timeout(listener, TIMEOUT).is_some());

@@ -137,8 +137,8 @@ fn restart_with_half(node: Node, stream: &str) -> Node {
     Node::on(dir, |_| {}, |_| {})
 }
 
-#[test]
-fn records_are_refused_while_the_stream_of_share_states_is_truncated() {
+/// A node with 50 records, which a member has accepted.
+fn with_accepted_records() -> (Node, Member) {
     let (node, mut client) = with_topic(1);
     let mut member = Member::join(&node, "a");
     for offset in 0..50 {
@@ -149,6 +149,12 @@ fn records_are_refused_while_the_stream_of_share_states_is_truncated() {
             0
         );
     }
+    (node, member)
+}
+
+#[test]
+fn records_are_refused_while_the_stream_of_share_states_is_truncated() {
+    let (node, member) = with_accepted_records();
     let node = restart_with_half(node, "__shares");
     let mut member = Member {
         client: node.connect(),
@@ -174,17 +180,8 @@ fn records_are_refused_while_the_stream_of_share_states_is_truncated() {
 
 #[test]
 fn a_share_group_keeps_its_position_while_its_topic_is_damaged() {
-    let (node, mut client) = with_topic(1);
-    let mut member = Member::join(&node, "a");
-    for offset in 0..50 {
-        client.produce("t", 0, &["a"]);
-        assert_eq!(member.fetch(), [(offset, 1)]);
-        assert_eq!(
-            member.acknowledge(vec![batch(offset, offset, &[ACCEPT])]),
-            0
-        );
-    }
-    drop((client, member));
+    let (node, member) = with_accepted_records();
+    drop(member);
     let node = restart_with_half(node, "t");
     assert_eq!(start_offset(&mut node.connect()), 50);
 }
