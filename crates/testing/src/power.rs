@@ -7,7 +7,7 @@ use std::path::Path;
 /// node in `dir` has to be stopped, and the stream to have one partition.
 ///
 /// # Panics
-/// When `dir` does not hold such a stream.
+/// When `dir` does not hold one chunk file of the stream.
 pub fn lose_power(dir: &Path, stream: u64) {
     fs::remove_file(dir.join("clean-stop")).unwrap();
     let folder = dir.join(format!("streams/{stream}"));
