@@ -12,6 +12,9 @@ use crate::server::{Sample, Server};
 const WARM_UP_PART: u32 = 4;
 const WARM_UP_MAX: Duration = Duration::from_secs(120);
 
+/// The samples of a warm-up, at least: on a slow machine the clients come later than a quick run's warm-up ends.
+const WARM_UP_SAMPLES_MIN: u32 = 10;
+
 /// The growth of the server's memory beside the pool, once it is warm: a fixed part, and a part for each greedy client,
 /// for which the server copies answers.
 const GROWTH_MIB_MAX: f64 = 64.0;
@@ -30,6 +33,7 @@ const COME_MAX: Duration = Duration::from_secs(10);
 /// Samples the state of the server, and stores the samples.
 #[derive(Default)]
 pub struct Watch {
+    samples: u32,
     /// Beside the pool, while it was warming up.
     warm_mib: f64,
     is_warm: bool,
@@ -62,7 +66,8 @@ impl Watch {
         let now = run.started_at.elapsed();
         let beside_pool = sample.resident_mib - sample.pool_mib;
         let warm_up = (run.lasts / WARM_UP_PART).min(WARM_UP_MAX);
-        self.is_warm |= now >= warm_up;
+        self.is_warm |= now >= warm_up && self.samples >= WARM_UP_SAMPLES_MIN;
+        self.samples += 1;
         ensure!(
             sample.pool_mib <= POOL_MIB_MAX,
             "the pool of {POOL_MIB} MiB takes {:.0}",

@@ -25,6 +25,8 @@ pub struct Request {
     pub offset: u64,
     pub bytes: u64,
     pub kind: ReadKind,
+    /// By a thread that reads ahead.
+    pub is_ahead: bool,
 }
 
 /// Records the reads of groups' files, and makes some of them wait.
@@ -37,8 +39,6 @@ pub struct Watch {
 #[derive(Default)]
 pub struct Watched {
     pub requests: Vec<Request>,
-    /// Threads that read windows.
-    readers: Vec<std::thread::ThreadId>,
     pub in_flight: usize,
     pub in_flight_peak: usize,
     /// Reads of windows at 4 MiB or behind wait until this many have been in flight at once.
@@ -52,16 +52,14 @@ pub struct Watched {
 impl Watch {
     fn begin(&self, request: Request) {
         let mut state = self.state.lock();
-        let (kind, offset) = (request.kind, request.offset);
+        let (kind, offset, is_ahead) = (request.kind, request.offset, request.is_ahead);
         state.requests.push(request);
         if kind == ReadKind::Plain {
             return;
         }
-        state.readers.push(std::thread::current().id());
         state.in_flight += 1;
         state.in_flight_peak = state.in_flight_peak.max(state.in_flight);
         self.changed.notify_all();
-        let is_ahead = std::thread::current().name() == Some("millstream-ahead");
         loop {
             let is_alone = offset >= 4 << 20 && state.in_flight_peak < state.together;
             let is_closed = state.closed_from.is_some_and(|from| offset >= from);
@@ -90,15 +88,6 @@ impl Watch {
             let waited = self.changed.wait_for(&mut state, TIMEOUT);
             assert!(!waited.timed_out(), "{:?}", state.requests.last());
         }
-    }
-
-    /// Whether this thread has read a window since its last call of this.
-    pub fn is_read_here(&self) -> bool {
-        let here = std::thread::current().id();
-        let mut state = self.state.lock();
-        let count = state.readers.len();
-        state.readers.retain(|reader| *reader != here);
-        state.readers.len() < count
     }
 
     pub fn requests(&self) -> Vec<Request> {
@@ -168,6 +157,7 @@ impl WatchedFile {
             offset,
             bytes: buffer.len() as u64,
             kind,
+            is_ahead: std::thread::current().name() == Some("millstream-ahead"),
         }
     }
 }
