@@ -46,13 +46,11 @@ pub async fn check(
                 if !is_lost {
                     continue;
                 }
-                (
-                    ResponseError::OffsetOutOfRange,
-                    format!(
-                        "a crash of the server took back records before offset {position}, which were read before the \
-                         checkpoint"
-                    ),
-                )
+                return Err(SourceError::TakenBack {
+                    stream: stream.to_owned(),
+                    partition: partition.unsigned_abs(),
+                    offset: *position,
+                });
             }
             (Some(earliest), Some(end)) => (
                 ResponseError::OffsetOutOfRange,

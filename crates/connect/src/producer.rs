@@ -27,6 +27,7 @@ pub struct StreamProducer {
     /// A chunk is sent when it has grown to this.
     chunk_bytes: usize,
     producer: ProducerId,
+    is_transactional: bool,
     /// The sequence of the next record to send.
     sequence: Sequence,
     /// Chunks that are appended and not known to be durable, oldest first.
@@ -105,6 +106,7 @@ impl StreamProducer {
             builder,
             chunk_bytes: CHUNK_BYTES,
             producer,
+            is_transactional,
             sequence: Sequence(0),
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
@@ -243,6 +245,7 @@ impl StreamProducer {
         }
         let result = append(
             &self.partition,
+            self.is_transactional,
             &mut self.builder,
             self.producer,
             &mut self.sequence,
@@ -297,9 +300,11 @@ struct Sent {
     bytes: usize,
 }
 
-/// Appends the built chunk, without the records that the partition already has from its producer.
+/// Appends the built chunk, without the records that the partition already has from its producer. A producer of transactions
+/// never begins with an earlier number, so records that are ahead are those of another run with its id.
 fn append(
     partition: &StreamPartition,
+    is_transactional: bool,
     builder: &mut ChunkBuilder,
     producer: ProducerId,
     sequence: &mut Sequence,
@@ -319,7 +324,7 @@ fn append(
         Ok(appended) => (appended.next_offset, 0),
         Err(LogError::OutOfOrderSequence {
             found, expected, ..
-        }) if is_ahead(expected, found) => {
+        }) if !is_transactional && is_ahead(expected, found) => {
             let known = (expected.0.wrapping_sub(found.0) & i32::MAX) as u32;
             if known < records {
                 let rest = rest_of(chunk, known, numbered(expected))?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use millstream_base::Offset;
 use millstream_flow::BoxError;
+use millstream_log::Share;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +23,8 @@ pub fn save<P: Serialize>(stream: [u8; 16], next: P) -> Result<Vec<u8>, BoxError
     Ok(postcard::to_stdvec(&SavedPositions { stream, next })?)
 }
 
-/// The positions of a source of a server: by partition, the first offset that was not given, and the leader epoch of the
-/// records before it; -1 if that is not known.
+/// The positions of a source: by partition, the first offset that was not given, and the leader epoch of the records before
+/// it; -1 if that is not known.
 pub type PositionsWithEpochs = BTreeMap<i32, (Offset, i32)>;
 
 /// Reads the positions of a source of a server. Earlier versions saved no epochs.
@@ -44,8 +45,27 @@ pub fn restore_of_server(
     }
 }
 
+/// Reads the positions of a source of a log. Earlier versions saved no epochs, and the partitions of the share in order.
+pub fn restore_of_share(
+    name: &str,
+    stream: [u8; 16],
+    saved: &[u8],
+    share: Share,
+) -> Result<PositionsWithEpochs, SourceError> {
+    match restore(name, stream, saved) {
+        Err(SourceError::Unreadable { .. }) => {
+            let positions: Vec<Offset> = restore(name, stream, saved)?;
+            let positions = (0..).zip(positions);
+            Ok(positions
+                .map(|(place, next)| (share.partition(place) as i32, (next, -1)))
+                .collect())
+        }
+        restored => restored,
+    }
+}
+
 /// Reads positions, which have to be in the stream of this identity.
-pub fn restore<P: DeserializeOwned>(
+fn restore<P: DeserializeOwned>(
     name: &str,
     stream: [u8; 16],
     saved: &[u8],
@@ -89,6 +109,15 @@ mod tests {
                 .map(|(partition, (next, _))| (*partition, (*next, -1)));
             let unknown: PositionsWithEpochs = unknown.collect();
             assert_eq!(restore(save([7; 16], &without).unwrap()), unknown);
+            let in_order: Vec<Offset> = without.into_values().collect();
+            let in_order = save([7; 16], in_order).unwrap();
+            let restore = |saved: &[u8]| restore_of_share("s", [7; 16], saved, Share::ALL);
+            assert_eq!(restore(&save([7; 16], &with).unwrap()).unwrap(), with);
+            assert_eq!(restore(&in_order).unwrap(), unknown);
+            // Programs that know no epochs refuse them, and do not take them for something else.
+            let of_earlier =
+                super::restore::<Vec<Offset>>("s", [7; 16], &save([7; 16], &with).unwrap());
+            assert_eq!(of_earlier.is_err(), partitions > 0);
         }
     }
 }

@@ -20,7 +20,7 @@ use millstream_record::{ChunkError, Chunks, Decompressor, Filter, Record};
 use parking_lot::Mutex;
 
 use crate::letter::{origin, show_record};
-use crate::saved_positions;
+use crate::saved_positions::{self, PositionsWithEpochs};
 use crate::source_error::SourceError;
 
 /// The size of one item of the source, in bytes, unless a single chunk is larger.
@@ -335,21 +335,27 @@ impl Source for StreamSource {
         let positions = positions.ok_or_else(|| SourceError::OfApplication {
             stream: stream.name().to_owned(),
         })?;
+        let positions = (0..).zip(positions).map(|(place, next)| {
+            let partition = self.shared.share.partition(place);
+            // Positions that were restored are of this epoch, too, since `restore` checked them.
+            let epoch = stream.partition(partition)?.watch_epoch();
+            Ok((partition as i32, (next, epoch)))
+        });
+        let positions = positions.collect::<Result<PositionsWithEpochs, LogError>>();
+        let positions = positions.map_err(|error| self.shared.error(error))?;
         saved_positions::save(*stream.uuid().as_bytes(), positions)
     }
 
     /// Resumes behind the records of all sources together that shared the work; reads partitions that were added since
     /// then from their beginning.
     fn restore(&mut self, saved: &[u8]) -> Result<(), BoxError> {
-        let stream = &self.shared.stream;
-        let next: Vec<Offset> =
-            saved_positions::restore(stream.name(), *stream.uuid().as_bytes(), saved)?;
+        let next = self.shared.held_positions(saved)?;
         let mut subscription = self.shared.subscription.lock();
         self.shared.partitions_found.store(0, Ordering::Relaxed);
         let sought = subscription.seek(&next);
         Ok(
             sought.map_err(|SubscriptionError { place, error }| SourceError::Gone {
-                stream: stream.name().to_owned(),
+                stream: self.shared.stream.name().to_owned(),
                 partition: place.map(|place| self.shared.share.partition(place)),
                 error: error.into(),
             })?,
@@ -461,6 +467,35 @@ fn hears(listener: &mut Option<EventListener>, event: &Event, waker: &Waker) -> 
 }
 
 impl Shared {
+    /// Reads the saved positions of the places, in order. No record before them was lost since.
+    fn held_positions(&self, saved: &[u8]) -> Result<Vec<Offset>, SourceError> {
+        let name = self.stream.name();
+        let uuid = *self.stream.uuid().as_bytes();
+        let positions = saved_positions::restore_of_share(name, uuid, saved, self.share)?;
+        let mut next_of = Vec::with_capacity(positions.len());
+        for (place, (number, (next, epoch))) in (0..).zip(positions) {
+            let partition = self.share.partition(place);
+            if i64::from(number) != i64::from(partition) {
+                return Err(SourceError::Unreadable {
+                    stream: name.to_owned(),
+                    error: postcard::Error::DeserializeBadEncoding,
+                });
+            }
+            let handle = self.stream.partition(partition);
+            let handle = handle.map_err(|error| self.error(error))?;
+            let is_checked = epoch >= 0 && next > Offset(0);
+            if is_checked && !handle.has_history(next, epoch) {
+                return Err(SourceError::TakenBack {
+                    stream: name.to_owned(),
+                    partition,
+                    offset: next,
+                });
+            }
+            next_of.push(next);
+        }
+        Ok(next_of)
+    }
+
     fn check_fault(&self) -> Result<(), SourceError> {
         match self.fault.get() {
             None => Ok(()),

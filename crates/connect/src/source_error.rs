@@ -59,6 +59,19 @@ pub enum SourceError {
         /// The reason.
         error: ReadError,
     },
+    /// A crash took back records that were read before the checkpoint, so other records have their offsets now.
+    #[error(
+        "stream {stream}, partition {partition}: a crash took back records before offset {offset}, which were read before \
+         the checkpoint; to leave them out, begin anew"
+    )]
+    TakenBack {
+        /// The stream.
+        stream: String,
+        /// The partition's number in the stream.
+        partition: u32,
+        /// The first offset that was not read before the checkpoint.
+        offset: Offset,
+    },
     /// The log keeps a shared group's positions itself.
     #[error(
         "stream {stream} is read as an application, which keeps itself how far it is: read it without one to take checkpoints"

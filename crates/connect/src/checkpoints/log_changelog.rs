@@ -87,6 +87,17 @@ impl LogChangelog {
             .into()),
         }
     }
+
+    fn check_not_aborted(&self, aborted: Option<String>) -> Result<(), BoxError> {
+        match aborted {
+            None => Ok(()),
+            Some(transaction) => Err(ChangelogError::Aborted {
+                stream: self.stream.name().to_owned(),
+                transaction,
+            }
+            .into()),
+        }
+    }
 }
 
 impl Sink<Change> for LogChangelog {
@@ -117,22 +128,19 @@ impl Sink<Change> for LogChangelog {
 
     fn recover(&mut self, start: &SinkStart<'_>) -> Result<(), BoxError> {
         Sink::<Change>::recover(&mut self.sink, start)?;
-        match self.sink.aborted(start.prepared)? {
-            None => Ok(()),
-            Some(transaction) => Err(ChangelogError::Aborted {
-                stream: self.stream.name().to_owned(),
-                transaction,
-            }
-            .into()),
-        }
+        self.check_not_aborted(self.sink.aborted(start.prepared)?)
     }
 
     fn prepare(&mut self, checkpoint: u64) -> Result<Vec<u8>, BoxError> {
         Sink::<Change>::prepare(&mut self.sink, checkpoint)
     }
 
+    /// Later checkpoints do not name the committed transactions, so a start from them would not find that one was aborted.
     fn commit(&mut self, checkpoint: u64, waker: &Waker) -> Result<bool, BoxError> {
-        Sink::<Change>::commit(&mut self.sink, checkpoint, waker)
+        let names = self.sink.prepared_up_to(checkpoint);
+        let is_done = Sink::<Change>::commit(&mut self.sink, checkpoint, waker)?;
+        self.check_not_aborted(self.sink.aborted_of(&names)?)?;
+        Ok(is_done)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::Range;
+use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use millstream_base::{
@@ -63,7 +64,6 @@ impl WatchedChangelog for LogWatched {
                 is_in_snapshot: changes.snapshot.is_some(),
                 changes: Some(changes),
                 reading: None,
-                listening: None,
                 is_dry: false,
                 ready: ready.into(),
                 has_moved: false,
@@ -109,7 +109,6 @@ struct LogWatch {
     changes: Option<Changes>,
     /// The work of a thread, which goes on if its caller is dropped.
     reading: Option<JoinHandle<Step>>,
-    listening: Option<Listening>,
     /// Whether the last look has found no changes.
     is_dry: bool,
     /// Events that are behind `positions`.
@@ -127,6 +126,8 @@ struct Changes {
     /// The watched partitions, and the next offset of each.
     partitions: Vec<(StreamPartition, Offset)>,
     subscription: Subscription,
+    /// Hears of this subscription's appends alone.
+    listening: Option<Listening>,
     snapshot: Option<Snapshot>,
 }
 
@@ -190,9 +191,8 @@ impl LogWatch {
 
     /// Waits until there may be more events, and lets a thread read them.
     async fn read(&mut self) -> Result<(), WatchError> {
-        if let (Some(changes), true) = (&self.changes, self.is_dry) {
-            let listening = &mut self.listening;
-            poll_fn(|context| changes.subscription.poll_more(listening, context.waker())).await;
+        if let (Some(changes), true) = (&mut self.changes, self.is_dry) {
+            poll_fn(|context| changes.poll_more(context.waker())).await;
             self.is_dry = false;
         }
         if self.reading.is_none() {
@@ -244,6 +244,7 @@ impl Changes {
         let mut changes = Changes {
             subscription: Subscription::of_keys(watched.clone(), &range),
             partitions: watched,
+            listening: None,
             snapshot: None,
             stream,
             range,
@@ -306,6 +307,12 @@ impl Changes {
 
     fn subscribe(&mut self) {
         self.subscription = Subscription::of_keys(self.partitions.clone(), &self.range);
+        self.listening = None;
+    }
+
+    /// Returns ready when there may be more changes; otherwise the waker is woken then.
+    fn poll_more(&mut self, waker: &Waker) -> Poll<()> {
+        self.subscription.poll_more(&mut self.listening, waker)
     }
 
     fn positions(&self) -> WatchPositions {
@@ -472,5 +479,62 @@ impl Snapshot {
     /// Returns whether a change is passed on.
     fn passes(&self, place: usize, key: &[u8], version: Offset) -> bool {
         place < self.place || place == self.place && self.pages.passes(key, version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+
+    use millstream_base::Timestamp;
+    use millstream_log::{CLEANUP_POLICY, LogConfig, StreamConfig};
+    use millstream_record::{ChunkBuilder, Compression};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// It listened to the subscription that it had before, and slept for ever.
+    #[test]
+    fn a_watch_that_makes_a_snapshot_anew_hears_of_the_changes_behind_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::open(LogConfig::new(dir.path())).unwrap();
+        let mut config = StreamConfig::default();
+        let policy = (CLEANUP_POLICY.to_owned(), "compact".to_owned());
+        config.settings.extend([policy]);
+        let stream = log.create_stream("s", config).unwrap();
+        let begun = Changes::begin(stream.clone(), KeyRange::all(), WatchFrom::Now);
+        let (mut changes, _) = begun.unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        // From here on it listens.
+        assert!(changes.step().unwrap().is_none());
+        assert!(changes.poll_more(&waker).is_ready());
+        let lost = stream.partition(0).unwrap().check_watch(Offset(1), 7);
+        changes.reset(&lost.unwrap_err(), &mut Vec::new()).unwrap();
+        loop {
+            while changes.step().unwrap().is_some() {}
+            if changes.poll_more(&waker).is_pending() {
+                break;
+            }
+        }
+        let mut chunk = ChunkBuilder::new(Compression::None);
+        chunk
+            .push(Timestamp(0), Some(b"key"), Some(b"value"), &[])
+            .unwrap();
+        let partition = stream.partition(0).unwrap();
+        let appended = partition.append(chunk.finish(None).unwrap()).unwrap();
+        partition.wait_durable(appended.next_offset).unwrap();
+        assert!(woken.0.load(Ordering::Relaxed));
+        assert!(changes.step().unwrap().is_some());
     }
 }

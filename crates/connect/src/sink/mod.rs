@@ -180,8 +180,25 @@ impl<F, D: Destination> RecordSink<F, D> {
     /// Returns a transaction that was aborted by force although a checkpoint names it, as far as that is known. Of a
     /// server, ask before [`recover`](Sink::recover), which begins later ones.
     pub(crate) fn aborted(&self, prepared: Option<&[u8]>) -> Result<Option<String>, BoxError> {
-        let aborted = self.destination.aborted(&self.named(prepared)?);
+        self.aborted_of(&self.named(prepared)?)
+    }
+
+    /// As [`aborted`](Self::aborted), of transactions with these names.
+    pub(crate) fn aborted_of(&self, names: &[D::Name]) -> Result<Option<String>, BoxError> {
+        let aborted = self.destination.aborted(names);
         aborted.map_err(|error| sink_error(&self.stream, error))
+    }
+
+    /// Returns the names of the transactions that a commit of this checkpoint ends.
+    pub(crate) fn prepared_up_to(&self, checkpoint: u64) -> Vec<D::Name> {
+        let names = self.slots.iter().flat_map(|slot| match &slot.state {
+            SlotState::Prepared {
+                checkpoint: of,
+                names,
+            } if *of <= checkpoint => &names[..],
+            _ => &[],
+        });
+        names.cloned().collect()
     }
 
     /// Reads the names of transactions in a checkpoint.

@@ -30,6 +30,9 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(15 * 60);
 /// the user needs the rights `Write` and `TwoPhaseCommit` to them. A broker that does not know two-phase commit aborts a
 /// transaction that is not decided within 15 minutes; the sink warns of that when it begins.
 ///
+/// It takes results for stored when the server has answered. So their topic needs the durability `sync`: results in a topic
+/// of a weaker one may be lost in a crash although a checkpoint names their transaction.
+///
 /// ```no_run
 /// use millstream_client::ClientConfig;
 /// use millstream_connect::{EncodedRecord, ServerSink};

@@ -1,8 +1,10 @@
 //! Changes count exactly once: those that a complete checkpoint names, and no others.
 
+use std::task::Waker;
+
 use millstream_flow::FinalError;
 
-use crate::support::{World, for_both, start, table};
+use crate::support::{World, for_both, start, table, wait};
 
 #[test]
 fn the_newest_change_of_each_key_is_restored() {
@@ -80,6 +82,19 @@ fn a_run_does_not_begin_without_changes_that_the_checkpoint_names() {
         let error = run.0.recover(&start(0, 1, Some(&named))).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("was aborted by force"), "{error}");
+    });
+}
+
+/// The next checkpoint did not name the transaction, so a start from it missed the changes.
+#[test]
+fn a_run_ends_when_prepared_changes_were_aborted_by_force() {
+    for_both(|world| {
+        let mut run = world.begin(None);
+        run.push(&[(b"ada", Some(b"1"))]).unwrap();
+        run.0.prepare(1).unwrap();
+        world.abort_by_force();
+        let committed = wait(|| run.0.commit(1, Waker::noop()));
+        assert!(committed.is_err());
     });
 }
 

@@ -284,7 +284,7 @@ fn change(checkpoint: u64, key: &[u8], value: Option<&[u8]>, expires: Option<i64
     }
 }
 
-fn wait(mut is_done: impl FnMut() -> Result<bool, BoxError>) -> Result<(), BoxError> {
+pub fn wait(mut is_done: impl FnMut() -> Result<bool, BoxError>) -> Result<(), BoxError> {
     let started_at = Instant::now();
     while !is_done()? {
         assert!(started_at.elapsed() < WAIT_MAX, "it takes too long");

@@ -32,6 +32,14 @@ fn open(disk: &SimDisk, seed: u64) -> Result<CheckpointDir, BoxError> {
     Ok(CheckpointDir::open_on(Arc::new(disk.clone()), random, DIR)?)
 }
 
+#[test]
+fn a_directory_on_a_full_disk_can_be_locked_again() {
+    let disk = SimDisk::new(1);
+    drop(open(&disk, 1).unwrap().lock().unwrap());
+    disk.set_capacity(0);
+    assert!(open(&disk, 2).unwrap().lock().unwrap().is_some());
+}
+
 /// Slow enough to be interrupted.
 fn numbers(limit: u64) -> impl Source<Item = u64> {
     Generator::new(|number| {

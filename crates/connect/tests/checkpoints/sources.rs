@@ -273,6 +273,64 @@ fn a_source_of_a_server_reports_records_that_a_crash_took_back() {
     give(&mut again, 13);
 }
 
+/// Gives records until the source is at this position, and returns what it saves.
+fn give_up_to(source: &mut StreamSource, next: u64) -> Vec<u8> {
+    let positions = source.positions().unwrap();
+    let mut out = Output::default();
+    while source.poll(&mut out, 1, Waker::noop()).unwrap() == SourceStatus::Ready {
+        if positions.read()[0].next == next {
+            break;
+        }
+    }
+    assert_eq!(positions.read()[0].next, next);
+    source.save().unwrap()
+}
+
+/// It resumed at its position, and skipped the records that had taken the place of lost ones.
+#[test]
+fn a_source_reports_records_that_a_crash_took_back() {
+    for durability in [Durability::Written, Durability::Memory] {
+        let dir = tempdir().unwrap();
+        let start = || Log::open(LogConfig::with_pool(dir.path(), ByteSize(64 << 20))).unwrap();
+        let log = start();
+        let config = StreamConfig {
+            durability,
+            ..StreamConfig::default()
+        };
+        let stream = log.create_stream("s", config).unwrap();
+        let mut first = StreamSource::new(&stream);
+        let none = first.save().unwrap();
+        produce(&stream, 0, 0..9);
+        let nine = give_up_to(&mut first, 9);
+        produce(&stream, 0, 9..10);
+        let lost = give_up_to(&mut first, 10);
+        // Nothing was lost yet.
+        StreamSource::new(&stream).restore(&lost).unwrap();
+        let id = stream.id().0;
+        drop((first, stream, log));
+        // The memory's records are lost in any case.
+        let (valid, appended, end) = match durability {
+            Durability::Memory => (none, 14, 14),
+            _ => {
+                lose_power(dir.path(), id);
+                (nine, 4, 13)
+            }
+        };
+        let log = start();
+        let stream = log.stream("s").unwrap();
+        produce(&stream, 0, 20..20 + appended);
+        let error = StreamSource::new(&stream).restore(&lost).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "stream s, partition 0: a crash took back records before offset 10, which were read before the checkpoint; \
+             to leave them out, begin anew"
+        );
+        let mut again = StreamSource::new(&stream);
+        again.restore(&valid).unwrap();
+        give_up_to(&mut again, end);
+    }
+}
+
 #[test]
 fn sources_of_a_server_resume_behind_the_last_record_they_gave() {
     let (_dir, log, stream) = open(3);

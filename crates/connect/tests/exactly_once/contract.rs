@@ -243,3 +243,20 @@ fn committing_a_transaction_that_was_aborted_by_force_writes_no_second_marker() 
     until_done(|waker| sink.commit(1, waker));
     assert_eq!(ends(), before);
 }
+
+/// Its partitions answered that they have more records of the producer already, and the sink dropped its own.
+#[test]
+fn a_sink_fails_when_another_run_with_its_name_writes() {
+    let world = World::new(Into::Log, 0);
+    let mut first = world.sink();
+    first.recover(&START).unwrap();
+    prepare(&mut first, 1);
+    until_done(|waker| first.commit(1, waker));
+    let mut second = world.sink();
+    second.recover(&START).unwrap();
+    prepare(&mut second, 1);
+    until_done(|waker| second.commit(1, waker));
+    let stored = until(|waker| Ok(first.push(&[result(1)], waker)? == 1))
+        .and_then(|()| until(|waker| first.flush(waker)));
+    assert!(stored.is_err());
+}

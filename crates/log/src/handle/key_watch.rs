@@ -17,12 +17,21 @@ pub const DELETIONS_DROPPED: &str = "compaction has dropped deletions behind the
 const HISTORY_LOST: &str = "records before the position were lost, for example by a crash, and others may have their offsets now";
 
 impl StreamPartition {
-    /// Returns the epoch of the positions that a watch gets now: see [`check_watch`](Self::check_watch).
+    /// Returns the epoch of the positions that a reader gets now: see [`has_history`](Self::has_history).
     pub fn watch_epoch(&self) -> i32 {
         match self.durability() {
             // All is lost with each stop.
             Durability::Memory => self.core.run,
             _ => self.leader_epoch(),
+        }
+    }
+
+    /// Returns whether no record before an offset was lost since a reader came to it in a certain [epoch](Self::watch_epoch).
+    /// Retention may have removed some.
+    pub fn has_history(&self, offset: Offset, epoch: i32) -> bool {
+        match self.durability() {
+            Durability::Memory => epoch == self.core.run,
+            _ => self.epoch_end(epoch).is_some_and(|(_, end)| offset <= end),
         }
     }
 
@@ -32,11 +41,7 @@ impl StreamPartition {
     /// # Errors
     /// When that is not so ([`LogError::ChangesLost`]).
     pub fn check_watch(&self, offset: Offset, epoch: i32) -> Result<()> {
-        let is_of_history = match self.durability() {
-            Durability::Memory => epoch == self.core.run,
-            _ => self.epoch_end(epoch).is_some_and(|(_, end)| offset <= end),
-        };
-        if !is_of_history {
+        if !self.has_history(offset, epoch) {
             return Err(self.changes_lost(offset, HISTORY_LOST));
         }
         if offset < self.earliest_offset() {
