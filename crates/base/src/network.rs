@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -65,6 +67,21 @@ pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
+/// A client may wait for minutes on a connection. Firewalls forget it after a few minutes without packets, and neither side
+/// would learn that the other one is gone. The system asks after this time, and then in these intervals.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// So many questions without an answer end the connection.
+const KEEP_ALIVE_COUNT: u32 = 4;
+
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_COUNT)?;
+    Ok(())
+}
+
 /// TCP through the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TcpNetwork;
@@ -80,6 +97,7 @@ impl Network for TcpNetwork {
     async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
+        keep_alive(&stream)?;
         Ok(stream)
     }
 }
@@ -100,5 +118,20 @@ impl Listener for TcpListener {
 
     fn local_address(&self) -> io::Result<SocketAddr> {
         self.local_addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection without traffic was forgotten on its way, and a client waited for ever.
+    #[tokio::test]
+    async fn a_client_asks_on_a_quiet_connection_whether_its_peer_is_there() {
+        let listener = TcpNetwork.listen(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpNetwork.connect(address).await.unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEP_ALIVE_AFTER);
     }
 }

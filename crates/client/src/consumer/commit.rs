@@ -139,7 +139,7 @@ impl Consumer {
         let Some(group) = &mut self.group else {
             return;
         };
-        self.fetching = None;
+        self.stop_fetching();
         if news.is_lost {
             self.positions.clear();
             self.epochs.clear();

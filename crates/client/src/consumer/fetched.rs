@@ -241,11 +241,12 @@ impl Fetched {
         self.from
     }
 
-    /// Returns whether the records can still be read.
-    pub(super) fn is_live(&self) -> bool {
+    /// Returns the error with which the subscription of records in the server's memory has ended; `None` while they can be
+    /// read.
+    pub(super) fn end_of_subscription(&self) -> Option<ClientError> {
         match &self.records {
-            Records::Shared(Some(lease)) => lease.is_live(),
-            _ => true,
+            Records::Shared(Some(lease)) => lease.end_of_subscription(),
+            _ => None,
         }
     }
 

@@ -95,7 +95,7 @@ impl Consumer {
                 let begins_at = held.start;
                 if (growth.accept)(&place, held) {
                     self.positions.insert(place.clone(), begins_at);
-                    self.unfetched.insert(place, begins_at);
+                    self.unfetched.insert(place);
                 }
             }
         }
@@ -106,8 +106,15 @@ impl Consumer {
             self.fetching = None;
             return Ok(());
         }
-        let found = match self.check_epochs().await {
-            Ok(()) => self.by_server(&self.unfetched).await,
+        // The server may have lost records while a partition was paused, as before any other subscription.
+        self.is_outdated = true;
+        let found = match self.check_positions().await {
+            Ok(()) => {
+                let of =
+                    |place: &TopicPartition| Some((place.clone(), *self.positions.get(place)?));
+                let positions = self.unfetched.iter().filter_map(of).collect();
+                self.by_server(&positions).await
+            }
             Err(error) => Err(error),
         };
         match found {

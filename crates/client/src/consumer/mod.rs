@@ -72,7 +72,7 @@ pub struct Consumer {
     group: Option<Membership>,
     growth: Option<Growth>,
     /// The partitions that were added or resumed since fetching began.
-    unfetched: BTreeMap<TopicPartition, Offset>,
+    unfetched: BTreeSet<TopicPartition>,
     /// The paused partitions. Watched by the fetchers.
     paused: watch::Sender<BTreeSet<TopicPartition>>,
     /// The ids of its streams; a new stream of the same name has another id.
@@ -162,7 +162,7 @@ impl Consumer {
             lost: None,
             group: None,
             growth: None,
-            unfetched: BTreeMap::new(),
+            unfetched: BTreeSet::new(),
             paused: watch::Sender::default(),
             ids: HashMap::new(),
             epochs: HashMap::new(),
@@ -207,12 +207,14 @@ impl Consumer {
             }
             if let Some(event) = self.event().await {
                 match event {
-                    // The event that ends its subscription follows.
-                    Event::Fetched(fetched) if !fetched.is_live() => {}
-                    Event::Fetched(fetched) => {
-                        self.delivered.add(&fetched);
-                        return Ok(fetched);
-                    }
+                    Event::Fetched(fetched) => match fetched.end_of_subscription() {
+                        None => {
+                            self.delivered.add(&fetched);
+                            return Ok(fetched);
+                        }
+                        // Not later: a notice of progress behind them would move the position past these records.
+                        Some(error) => self.lost(error).await?,
+                    },
                     Event::OutOfRange(place, earliest) => self.reset(place, earliest).await?,
                     Event::Lost(error) => self.lost(error).await?,
                 }
@@ -257,13 +259,20 @@ impl Consumer {
             Some(Torn::Ended) => {}
             Some(Torn::Stalled) => self.stalled_at = Some(Instant::now()),
         }
+        self.stop_fetching();
+    }
+
+    /// Has the next call begin to fetch anew. The events that are dropped may include the end of a server whose next run has
+    /// lost records, or another stream of the name; only fresh metadata tells.
+    fn stop_fetching(&mut self) {
         self.fetching = None;
+        self.is_outdated = true;
     }
 
     /// Sets the position inside the records that were returned last, for a user that stops before their end.
     pub fn mark(&mut self, place: &TopicPartition, next: Offset) {
         if self.delivered.forget(place) {
-            self.fetching = None;
+            self.stop_fetching();
         }
         if let Some(position) = self.positions.get_mut(place) {
             *position = next;
@@ -271,14 +280,7 @@ impl Consumer {
     }
 
     async fn begin_fetching(&mut self) -> Result<Fetching, ClientError> {
-        if self.is_outdated {
-            let mut topics: Vec<&str> = self.positions.keys().map(|place| &*place.topic).collect();
-            topics.dedup();
-            self.fetching_client.refresh(&topics).await?;
-            self.is_outdated = false;
-        }
-        self.check_ids().await?;
-        self.check_epochs().await?;
+        self.check_positions().await?;
         let by_server = self.by_server(&self.wanted()).await?;
         self.unfetched.clear();
         let (sender, events) = mpsc::channel(EVENTS_MAX);
@@ -335,6 +337,18 @@ impl Consumer {
                 false => fetching.tasks.spawn(fetcher.run()),
             };
         }
+    }
+
+    /// Moves the positions of streams that were made again, and those behind records that a crash took back.
+    async fn check_positions(&mut self) -> Result<(), ClientError> {
+        if self.is_outdated {
+            let mut topics: Vec<&str> = self.positions.keys().map(|place| &*place.topic).collect();
+            topics.dedup();
+            self.fetching_client.refresh(&topics).await?;
+            self.is_outdated = false;
+        }
+        self.check_ids().await?;
+        self.check_epochs().await
     }
 
     /// Notes the ids of the streams. A position is void in a stream that was made again; a group tracks this for its

@@ -24,13 +24,13 @@ impl Consumer {
         let paused = self.paused.borrow();
         if !paused.is_subset(&before) {
             drop(paused);
-            self.fetching = None;
+            self.stop_fetching();
             return;
         }
         // Like partitions that were added: beside the others.
         for place in before.difference(&paused) {
-            if let Some(position) = self.positions.get(place) {
-                self.unfetched.insert(place.clone(), *position);
+            if self.positions.contains_key(place) {
+                self.unfetched.insert(place.clone());
             }
         }
     }

@@ -52,6 +52,14 @@ impl Lease {
         self.hold.is_live()
     }
 
+    /// Returns the error with which the subscription has ended, if it has.
+    pub fn end_of_subscription(&self) -> Option<ClientError> {
+        match self.session.state() {
+            State::Live => None,
+            State::Ended(code) => Some(self.session.end(code)),
+        }
+    }
+
     /// Returns the cell that is set once a read finds the chunks gone.
     pub fn torn(&self) -> &Arc<OnceLock<Torn>> {
         &self.torn

@@ -186,7 +186,8 @@ impl Session {
         &self.address
     }
 
-    fn end(&self, code: i32) -> ClientError {
+    /// Returns the error of a subscription that ended with this code.
+    pub fn end(&self, code: i32) -> ClientError {
         let reason = self.ended.get().cloned();
         reason.unwrap_or_else(|| ended(&self.address, i16::try_from(code).unwrap_or(-1), None))
     }

@@ -116,6 +116,28 @@ async fn a_consumer_reads_the_records_in_place_of_those_that_a_crash_took_back()
     }
 }
 
+/// The pause dropped the event that ended the subscription, and the next one began at the position that it had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_behind_a_crash_skips_no_record() {
+    let mut world = World::start();
+    let client = world.client();
+    send(&client, ["a", "b", "lost"]).await;
+    let config = ConsumerConfig {
+        delivery: DeliveryMode::Push,
+        ..ConsumerConfig::default()
+    };
+    let starts = [(place("t", 0), Start::Earliest)];
+    let mut consumer = Consumer::assigned(&client, config, &starts).await.unwrap();
+    assert_eq!(read(&mut consumer).await.unwrap(), ["a", "b", "lost"]);
+    let soon = Duration::from_millis(50);
+    timeout(soon, consumer.next()).await.unwrap_err();
+    world.crash().await;
+    send(&client, ["x", "y", "z"]).await;
+    consumer.set_paused([place("other", 0)].into());
+    assert_eq!(read(&mut consumer).await.unwrap(), ["x", "y", "z"]);
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_reads_the_records_in_place_of_those_that_a_crash_took_back() {
     let mut world = World::start();

@@ -62,6 +62,28 @@ async fn a_restart_loses_and_doubles_no_pushed_record() {
     }
 }
 
+/// A notice of progress lay behind them in the queue, and moved the position past them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_skips_no_pushed_record_before_those_that_a_filter_leaves_out() {
+    let node = Node::local();
+    node.create("t", 1);
+    let client = node.client();
+    let config = ConsumerConfig {
+        filter: Some(r#"value = "wanted""#.parse().unwrap()),
+        ..pushed()
+    };
+    let mut consumer = from_start(&client, config).await;
+    let nothing = timeout(Duration::from_millis(100), consumer.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    produce(&client, "t", ["wanted".to_owned()]).await;
+    produce(&client, "t", numbers(0, 100)).await;
+    // The server tells its progress after a tenth of a second.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let node = node.restart().await;
+    assert_eq!(values(&next(&mut consumer).await.unwrap()), ["wanted"]);
+    drop(node);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reclaimed_memory_is_reported_and_its_records_come_again() {
     let node = Node::local();
