@@ -173,13 +173,15 @@ impl AdsFlow {
         let counts = flow.windowed(COUNTS_STATE, Windows::tumbling(WINDOW_MS), CountAds);
         flow.source("events", source)
             .each(move |record, emit: &mut Emit<Event>| {
-                let event = Event::decode(record.value.unwrap_or_default())?;
-                tally.add(&event);
-                emit(&event);
+                emit(&Event::decode(record.value.unwrap_or_default())?);
                 Ok(())
             })
             .watermarks(|event| event.time, Watermarks::bounded(DISORDER_MAX))
-            .filter(|event| event.kind != Kind::Purchase)
+            // Behind the watermarks, which refuse events of the far future.
+            .filter(move |event| {
+                tally.add(event);
+                event.kind != Kind::Purchase
+            })
             .map(move |event| (campaigns[event.ad.0 as usize], event.kind, event.time))
             .key_by(|(campaign, _, _)| *campaign)
             .aggregate("count", &counts, |(_, _, time)| *time)

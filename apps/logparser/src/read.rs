@@ -79,6 +79,10 @@ impl Source for CountedLines {
         self.files.partitions()
     }
 
+    fn records_of(&self, block: &LineBlock) -> u64 {
+        self.files.records_of(block)
+    }
+
     fn poll(
         &mut self,
         out: &mut Output<LineBlock>,

@@ -164,8 +164,8 @@ pub enum Command {
     /// their values; durable_records, the records in the stream; seconds; retain_bytes, the bytes that each stream
     /// keeps, null for all. With --file: words, prefixed_words, and in top the 20 most frequent words with their counts.
     /// Without: events, views and clicks that the flow has read, windows of all campaigns, counted, the sum over these
-    /// windows, and dead_letters, the records that are not events, or came too late, and went to the stream
-    /// `ads.dead_letters`; late_dead_letters are the late ones.
+    /// windows, and dead_letters, the records that are no events, are of the far future, or came too late, and
+    /// went to the stream `ads.dead_letters`; late_dead_letters are the late ones.
     Quickstart(QuickstartArgs),
     /// Serve the streams over the network, to Kafka clients and to Millstream clients
     ///

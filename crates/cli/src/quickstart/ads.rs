@@ -50,7 +50,7 @@ struct Report {
     ingested: Ingested,
     #[serde(flatten)]
     totals: AdsTotals,
-    /// Records of the stream that are not events, and late views and clicks.
+    /// Records of the stream that are no events or of the far future, and late views and clicks.
     dead_letters: u64,
     /// The late ones among them.
     late_dead_letters: u64,
@@ -329,10 +329,10 @@ impl Report {
         print(|out| {
             table.write(out)?;
             let see = format!("see millstream flow dead-letters list {flow}");
-            let no_events = self.dead_letters.saturating_sub(self.late_dead_letters);
-            if no_events > 0 {
-                let records = count_of(no_events, "record");
-                writeln!(out, "{records} of the stream were no events: {see}")?;
+            let refused = self.dead_letters.saturating_sub(self.late_dead_letters);
+            if refused > 0 {
+                let records = count_of(refused, "record");
+                writeln!(out, "{records} of the stream were refused: {see}")?;
             }
             if self.late_dead_letters > 0 {
                 let records = count_of(self.late_dead_letters, "record");

@@ -326,7 +326,7 @@ fn records_that_are_not_events_become_dead_letters_and_are_reported() {
     run_with_input(dir.path(), &["produce", "ads"], b"buy!\nnow\n".to_vec()).assert_done();
     let quickstart = ["quickstart", "--for", "200ms", "--http", "127.0.0.1:0"];
     let text = run(dir.path(), &quickstart).assert_done().text();
-    let told = "2 records of the stream were no events: see millstream flow dead-letters list ads";
+    let told = "2 records of the stream were refused: see millstream flow dead-letters list ads";
     assert!(text.contains(told), "{text}");
     let json = [&quickstart[..], &["--json"]].concat();
     let report = run(dir.path(), &json).assert_done().json();

@@ -149,6 +149,8 @@ fn the_report_has_the_fields_that_the_help_lists() {
         let steps = latency["histogram"].as_array().unwrap();
         let samples: u64 = steps.iter().map(|step| step[1].as_u64().unwrap()).sum();
         assert_eq!(latency["samples"], samples);
+        // Each block is one.
+        assert!(samples > 0, "{latency}");
         let percentiles = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"];
         // One of which there are too few samples is absent.
         let percentiles = percentiles.iter().filter_map(|name| latency[name].as_f64());

@@ -100,12 +100,14 @@ impl ProcessTime {
         }
     }
 
-    /// Returns the time of a domain, if timers of it are due.
+    /// Returns the time of a domain, if timers of it are due. A flow that is stopped leaves those of the wall clock set.
     fn due_until(&self, domain: TimeDomain) -> Option<Timestamp> {
         let next = self.due.as_ref()?.next_time(domain)?;
         let now = match domain {
             TimeDomain::Event => self.watermark(),
-            TimeDomain::Clock if self.is_over || self.is_paused() => return None,
+            TimeDomain::Clock if self.is_over || self.is_paused() || self.is_stopping() => {
+                return None;
+            }
             TimeDomain::Clock => self.clock.now(),
         };
         (next <= now).then_some(now)
@@ -115,6 +117,12 @@ impl ProcessTime {
         let domains = [TimeDomain::Event, TimeDomain::Clock];
         let mut due = domains.into_iter().filter_map(|it| self.due_until(it));
         due.next().is_some()
+    }
+
+    /// Whether timers of event time are due that wait for the next run.
+    fn has_left(&self) -> bool {
+        let due = self.due.as_ref();
+        due.is_some_and(|due| due.has_left(self.watermark()))
     }
 
     fn is_stopping(&self) -> bool {
@@ -180,14 +188,7 @@ where
     }
 
     fn step(&mut self) -> bool {
-        let has_due = self.time.has_due();
-        if has_due && self.time.is_stopping() {
-            // They fire in the run that resumes, when its watermark has come there. So a function that sets timers for ever
-            // does not hold a flow that is stopped.
-            self.release.event = None;
-            return true;
-        }
-        if !has_due && self.release.event.is_none() {
+        if !self.time.has_due() && self.release.event.is_none() {
             return true;
         }
         if self.is_missing() || self.outbox.reserve(FIRED_AT_ONCE).is_none() {
@@ -204,13 +205,28 @@ where
         }
         let has_passed = self.time.due_until(TimeDomain::Event).is_none();
         let event = self.release.event.take_if(|_| has_passed);
+        // The source emits it again in the run that resumes, where those that were left fire.
+        let event = event.filter(|_| !self.time.has_left());
         self.release.sent += self.outbox.commit(stamp, event);
         self.release.has_progress |= fired > 0;
         self.missing.is_none() && !self.time.has_due()
     }
 
-    /// Fires some timers of a domain that are due. Returns how many have fired.
+    /// As [`fire`](Self::fire). A flow that is stopped fires all timers that are due, since items behind the watermark wait for
+    /// them, but those that functions of timers set now: a function that always sets one does not hold it.
     fn fire_some(&mut self, domain: TimeDomain) -> usize {
+        let is_stopping = self.time.is_stopping();
+        let leave_new = |due: &mut Option<Due>, leaves_new| {
+            due.iter_mut().for_each(|due| due.leave_new(leaves_new));
+        };
+        leave_new(&mut self.time.due, is_stopping);
+        let fired = self.fire(domain);
+        leave_new(&mut self.time.due, false);
+        fired
+    }
+
+    /// Fires some timers of a domain that are due. Returns how many have fired.
+    fn fire(&mut self, domain: TimeDomain) -> usize {
         let (now, watermark) = (self.time.due_until(domain), self.time.watermark());
         let (Some(now), Some(due), None) = (now, &mut self.time.due, &self.missing) else {
             return 0;

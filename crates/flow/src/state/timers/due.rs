@@ -14,9 +14,12 @@ use crate::windows::Key;
 pub struct Due {
     event: BTreeSet<Entry>,
     clock: BTreeSet<Entry>,
+    /// Those of event time that do not fire in this run: see [`leave_new`](Self::leave_new).
+    left: BTreeSet<Entry>,
+    leaves_new: bool,
 }
 
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     time: Timestamp,
     /// The canonical bytes of the key and the tag: less memory than both of them have.
@@ -57,7 +60,13 @@ impl Due {
         key: &K,
         tag: &T,
     ) {
-        self.set_mut(domain).insert(Entry::new(time, key, tag));
+        let entry = Entry::new(time, key, tag);
+        match domain {
+            TimeDomain::Event if self.leaves_new => drop(self.left.insert(entry.clone())),
+            TimeDomain::Event => drop(self.left.remove(&entry)),
+            TimeDomain::Clock => {}
+        }
+        self.set_mut(domain).insert(entry);
     }
 
     pub fn remove<K: Key, T: Key>(
@@ -67,21 +76,33 @@ impl Due {
         key: &K,
         tag: &T,
     ) {
-        self.set_mut(domain).remove(&Entry::new(time, key, tag));
+        let entry = Entry::new(time, key, tag);
+        self.left.remove(&entry);
+        self.set_mut(domain).remove(&entry);
     }
 
-    /// Returns the time of the next timer of a domain.
+    /// Whether timers of event time that are set from here on wait for the next run.
+    pub fn leave_new(&mut self, leaves_new: bool) {
+        self.leaves_new = leaves_new;
+    }
+
+    /// Returns whether timers that are due at an event time wait for the next run.
+    pub fn has_left(&self, now: Timestamp) -> bool {
+        self.left.first().is_some_and(|left| left.time <= now)
+    }
+
+    /// Returns the time of the next timer of a domain that fires in this run.
     pub fn next_time(&self, domain: TimeDomain) -> Option<Timestamp> {
-        Some(self.set(domain).first()?.time)
+        Some(self.firing(domain).next()?.time)
     }
 
-    /// Returns the timers of a domain that are due at `now`, with their times, keys and tags.
+    /// Returns the timers of a domain that are due at `now` and fire in this run, with their times, keys and tags.
     pub fn due<K: Key, T: Key>(
         &self,
         domain: TimeDomain,
         now: Timestamp,
     ) -> impl Iterator<Item = (Timestamp, K, T)> {
-        let entries = self.set(domain).iter();
+        let entries = self.firing(domain);
         entries
             .take_while(move |entry| entry.time <= now)
             .map(|entry| {
@@ -90,11 +111,13 @@ impl Due {
             })
     }
 
-    fn set(&self, domain: TimeDomain) -> &BTreeSet<Entry> {
-        match domain {
+    fn firing(&self, domain: TimeDomain) -> impl Iterator<Item = &Entry> {
+        let entries = match domain {
             TimeDomain::Event => &self.event,
             TimeDomain::Clock => &self.clock,
-        }
+        };
+        let is_left = move |entry: &Entry| domain == TimeDomain::Event && self.left.contains(entry);
+        entries.iter().filter(move |entry| !is_left(entry))
     }
 
     fn set_mut(&mut self, domain: TimeDomain) -> &mut BTreeSet<Entry> {

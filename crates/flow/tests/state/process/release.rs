@@ -1,7 +1,7 @@
 //! When timers fire, and how many at once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millstream_base::Timestamp;
@@ -185,6 +185,60 @@ fn a_function_that_always_sets_a_timer_in_the_past_does_not_hold_a_flow_that_is_
     running.stop();
     assert!(running.join().unwrap().is_stopped);
     assert_eq!(timers.len(), 1);
+}
+
+/// Items behind the watermark were processed first, and one that cancelled a timer took it away for good.
+#[test]
+fn a_flow_that_is_stopped_in_a_release_fires_its_timers_before_the_items_behind_them() {
+    const KEYS: u64 = 1_000;
+    let flow = Flow::with_settings("stopped", settings(2, 64));
+    let counts = flow.values::<u64, u64>("counts");
+    let timers = flow.timers::<u64, ()>("timers");
+    let (hand, gate) = (Hand::default(), Arc::new(Mutex::new(())));
+    let (read, fired) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+    let (reads, opened, fires) = (Arc::clone(&read), Arc::clone(&gate), Arc::clone(&fired));
+    flow.source("numbers", hand.clone())
+        .map(move |number| {
+            reads.fetch_add(1, Ordering::Relaxed);
+            *number
+        })
+        .watermarks(
+            |number| Timestamp(if *number < KEYS { 0 } else { 10 }),
+            Watermarks::bounded(Duration::ZERO),
+        )
+        .key_by(|number| number % KEYS)
+        .process(
+            "set",
+            &counts,
+            &timers,
+            |_, _, timers, number, _: &mut Emit<'_, u64>| {
+                match number / KEYS {
+                    0 => timers.set_event(Timestamp(5), &()),
+                    1 => false,
+                    _ => timers.cancel_event(Timestamp(5), &()),
+                };
+            },
+            move |_, _, _, _, _| {
+                fires.fetch_add(1, Ordering::Relaxed);
+                drop(opened.lock());
+            },
+        )
+        .fold_local(&flow.partial::<u64>("nothing"), |_, _| ());
+    let running = flow.run().unwrap();
+    hand.give(0..KEYS);
+    wait_until("all are set", || timers.len() as u64 == KEYS);
+    let closed = gate.lock().unwrap();
+    hand.give([KEYS]);
+    wait_until("timers fire", || fired.load(Ordering::Relaxed) > 0);
+    let cancelled = 900..932;
+    let all = KEYS + 1 + cancelled.clone().count() as u64;
+    hand.give(cancelled.map(|key| 2 * KEYS + key));
+    wait_until("the items wait", || read.load(Ordering::Relaxed) == all);
+    running.stop();
+    drop(closed);
+    assert!(running.join().unwrap().is_stopped);
+    assert_eq!(fired.load(Ordering::Relaxed), KEYS);
+    assert!(timers.is_empty());
 }
 
 #[test]
