@@ -136,10 +136,10 @@ impl Consumer {
     }
 
     fn take_over(&mut self, news: News, found: Found) {
+        self.stop_fetching();
         let Some(group) = &mut self.group else {
             return;
         };
-        self.stop_fetching();
         if news.is_lost {
             self.positions.clear();
             self.epochs.clear();
