@@ -301,7 +301,7 @@ struct Sent {
 }
 
 /// Appends the built chunk, without the records that the partition already has from its producer. A producer of transactions
-/// never begins with an earlier number, so records that are ahead are those of another run with its id.
+/// never sends a number again, so the partition has records of another run with its id then.
 fn append(
     partition: &StreamPartition,
     is_transactional: bool,
@@ -320,6 +320,13 @@ fn append(
     let chunk = builder.finish(numbered(*sequence))?;
     let bytes = chunk.len();
     let (end, known) = match partition.append(chunk) {
+        Ok(appended) if appended.duplicate && is_transactional => {
+            return Err(LogError::OutOfOrderSequence {
+                producer,
+                found: *sequence,
+                expected: sequence.plus(records),
+            });
+        }
         Ok(appended) if appended.duplicate => (appended.next_offset, records),
         Ok(appended) => (appended.next_offset, 0),
         Err(LogError::OutOfOrderSequence {
