@@ -14,12 +14,19 @@ const ITERATIONS_MIN: Iterations = Iterations(4096);
 /// The client refuses more iterations, since a server could keep it busy. This many take some tenths of a second.
 const ITERATIONS_MAX: Iterations = Iterations(1_000_000);
 
+/// The client's message after the server has refused its token.
+const END: &[u8] = b"\x01";
+
 /// A login in progress. Its messages are the bytes of SaslAuthenticate requests and of their answers.
 pub struct Client(State);
 
 enum State {
     /// The client has sent its only message, and waits for the server's decision.
     Sent,
+    /// The client has sent a token, and waits for the server's decision.
+    Token,
+    /// The server has refused the token, and the client has asked it to end the login.
+    RefusedToken { why: String },
     /// The client has sent its name.
     First {
         hash: Hash,
@@ -65,6 +72,9 @@ pub enum ClientError {
     /// The server refuses the client.
     #[error("the server refuses the user or the password: {0}")]
     Refused(String),
+    /// The server refuses the token.
+    #[error("the server refuses the token: {0}")]
+    RefusedToken(String),
     /// The server could not prove that it knows the user.
     #[error("the server does not know the user: its signature is wrong")]
     WrongSignature,
@@ -122,7 +132,7 @@ impl Client {
             authorization: "",
             token,
         };
-        Ok((Client(State::Sent), message.to_bytes().into()))
+        Ok((Client(State::Token), message.to_bytes().into()))
     }
 
     /// Processes the server's answer.
@@ -132,6 +142,14 @@ impl Client {
     pub fn answer(self, bytes: &[u8]) -> Result<Progress, ClientError> {
         match self.0 {
             State::Sent => Ok(Progress::Done),
+            State::Token if bytes.is_empty() => Ok(Progress::Done),
+            // The server fails the login only after the client's next message (RFC 7628, section 3.2.3).
+            State::Token => {
+                let why = String::from_utf8_lossy(bytes).into_owned();
+                let client = Client(State::RefusedToken { why });
+                Ok(Progress::Send(client, Bytes::from_static(END)))
+            }
+            State::RefusedToken { why } => Err(ClientError::RefusedToken(why)),
             State::First {
                 hash,
                 password,
@@ -173,6 +191,8 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.0 {
             State::Sent => "Sent",
+            State::Token => "Token",
+            State::RefusedToken { .. } => "RefusedToken",
             State::First { .. } => "First",
             State::Proved { .. } => "Proved",
         };

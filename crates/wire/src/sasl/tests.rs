@@ -132,6 +132,22 @@ fn client_refuses_bad_answers_of_the_server() {
     }
 }
 
+/// A client with a refused token took itself for logged in.
+#[test]
+fn client_asks_for_the_error_of_a_refused_token() {
+    let start = || Client::start_with_token("a.b.c").unwrap().0;
+    assert!(matches!(start().answer(b""), Ok(Progress::Done)));
+
+    let why = r#"{"status":"invalid_token"}"#;
+    let Ok(Progress::Send(client, bytes)) = start().answer(why.as_bytes()) else {
+        panic!("the server waits for an answer");
+    };
+    assert_eq!(bytes, &b"\x01"[..]);
+    // The server should have failed the login by now.
+    let refused = client.answer(b"").unwrap_err();
+    assert_eq!(refused, ClientError::RefusedToken(why.to_owned()));
+}
+
 #[test]
 fn client_refuses_names_and_passwords_that_sasl_cannot_send() {
     let nonce = Nonce::from_random(&[0; NONCE_BYTES]);
