@@ -175,6 +175,32 @@ fn a_deleted_stream_is_reported() {
     assert!(delivered.error_message.as_ref().unwrap().contains('t'));
 }
 
+/// The other consumer held no part of the stream, and waited for ever.
+#[test]
+fn a_deleted_stream_is_reported_to_all_consumers_of_a_shared_group() {
+    let node = Node::start();
+    let mut holder = node.connect();
+    holder.create_topic("t", 1);
+    holder.produce("t", 0, &["a"]);
+    let mut other = node.connect();
+    let (first, second) = (
+        holder.subscribe(of_shared_group("words", "one")),
+        other.subscribe(of_shared_group("words", "two")),
+    );
+    holder.send(0, receive_request(first));
+    assert_eq!(holder.received_values(), [value(0, "a")]);
+    holder.send(0, receive_request(first));
+    other.send(0, receive_request(second));
+    node.log().delete_stream("t").unwrap();
+    for client in [&mut holder, &mut other] {
+        let response = client.received();
+        assert_eq!(
+            error(response.delivered[0].error_code),
+            Some(ResponseError::UnknownTopicOrPartition)
+        );
+    }
+}
+
 #[test]
 fn a_removed_offset_is_reported_with_the_earliest() {
     let node = Node::start();

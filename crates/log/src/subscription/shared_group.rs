@@ -31,6 +31,8 @@ pub struct SharedGroupReader {
     lanes: BTreeMap<u32, VecDeque<HandedGroup>>,
     /// Partitions that failed. This subscriber holds their groups, unread, until it releases all.
     failed: BTreeSet<u32>,
+    /// Partitions below this one have reported that the stream was deleted, or failed before.
+    reported_below: u32,
     /// The partition that was read last.
     turn: u32,
     /// Groups that were read to their ends, and are not committed.
@@ -60,6 +62,7 @@ impl SharedGroupReader {
             shared_group,
             lanes: BTreeMap::new(),
             failed: BTreeSet::new(),
+            reported_below: 0,
             turn: 0,
             passed: Vec::new(),
             ends: None,
@@ -91,6 +94,7 @@ impl SharedGroupReader {
         mut filter: Option<&mut ChunkFilter>,
         is_wanted: impl Fn(u32) -> bool,
     ) -> Result<Next, SubscriptionError> {
+        self.check_stream()?;
         let after = self.lanes.range(self.turn + 1..).map(|(lane, _)| *lane);
         let from_start = self.lanes.range(..=self.turn).map(|(lane, _)| *lane);
         let mut partitions: Vec<u32> = after.chain(from_start).collect();
@@ -111,6 +115,27 @@ impl SharedGroupReader {
             (Next::Nothing, Some(ends)) if (0..ends.len() as u32).all(is_wanted) => Next::End,
             (next, _) => next,
         })
+    }
+
+    /// Fails if the stream was deleted, once for each partition, as subscriptions to partitions do. A reader without a group
+    /// would not learn of it otherwise.
+    fn check_stream(&mut self) -> Result<(), SubscriptionError> {
+        if !self.stream.is_deleted() {
+            return Ok(());
+        }
+        while self.reported_below < self.partition_count() {
+            let partition = self.reported_below;
+            self.reported_below += 1;
+            self.lanes.remove(&partition);
+            if self.failed.insert(partition) {
+                let name = self.stream.name().to_owned();
+                return Err(SubscriptionError {
+                    place: Some(partition),
+                    error: LogError::UnknownStream { name },
+                });
+            }
+        }
+        Ok(())
     }
 
     fn read_lanes(

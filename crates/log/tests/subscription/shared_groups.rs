@@ -1,5 +1,7 @@
 //! Subscribers that share the groups of a stream.
 
+use std::task::Waker;
+
 use millstream_base::{ByteSize, GroupId, ProducerEpoch, ProducerId, StreamletIndex};
 use millstream_log::{LogError, Next, Subscription};
 use millstream_record::{EndMarker, TransactionEnd};
@@ -30,6 +32,40 @@ fn a_subscriber_reports_once_that_retention_overtook_a_lane() {
     append(&log, &lane, b"more");
     append(&log, &other, b"other");
     assert_eq!(values(&mut subscription), [(1, b"other".to_vec())]);
+}
+
+/// A subscriber without a group waited for ever.
+#[test]
+fn every_subscriber_learns_once_for_each_lane_that_the_stream_was_deleted() {
+    let (_dir, log, stream) = with_stream(2);
+    append(&log, &stream.partition(0).unwrap(), b"value");
+    let mut subscribers = ["one", "two"]
+        .map(|name| Subscription::of_shared_group(&log, &stream, "app", name.to_owned()).unwrap());
+    let [holder, other] = &mut subscribers;
+    assert!(matches!(holder.next(1 << 20), Ok(Next::Handed(_))));
+    assert!(matches!(other.next(1 << 20), Ok(Next::Nothing)));
+    let woken = woken_by(other, || log.delete_stream("s").unwrap());
+    assert!(woken, "a waiting subscriber has to look again");
+    for subscriber in &mut subscribers {
+        for place in [0, 1] {
+            let error = subscriber.next(1 << 20).unwrap_err();
+            assert_eq!(error.place, Some(place));
+            let error = error.error;
+            assert!(matches!(error, LogError::UnknownStream { .. }), "{error}");
+        }
+        assert!(matches!(subscriber.next(1 << 20), Ok(Next::Nothing)));
+    }
+}
+
+/// Returns whether a subscriber that found nothing is woken.
+fn woken_by(subscription: &mut Subscription, change: impl FnOnce()) -> bool {
+    let mut listening = None;
+    let waker = Waker::noop();
+    assert!(subscription.poll_more(&mut listening, waker).is_ready());
+    assert!(matches!(subscription.next(1 << 20), Ok(Next::Nothing)));
+    assert!(subscription.poll_more(&mut listening, waker).is_pending());
+    change();
+    subscription.poll_more(&mut listening, waker).is_ready()
 }
 
 #[test]
