@@ -138,13 +138,17 @@ impl PushThread {
     }
 
     fn push_until_end(&mut self) -> Result<std::convert::Infallible, Refused> {
+        let count = self.sources.len();
+        let mut first = 0;
         loop {
             let rings = self.publisher.rings();
             self.check()?;
             let mut rest = Rest::Idle;
-            for index in 0..self.sources.len() {
+            for index in (first..count).chain(0..first) {
                 rest = rest.max(self.push(index)?);
             }
+            // While memory is short, the sources take turns to ask for it first.
+            first = (first + 1) % count;
             self.check_stall()?;
             if rest != Rest::None {
                 self.publisher.wait(rings, self.wait_max(rest));
@@ -239,7 +243,9 @@ impl PushThread {
         let under_way = source.held.len();
         let ahead_bytes = self.terms.ahead_bytes.0.clamp(1, AHEAD_BYTES_MAX) as usize;
         if under_way == 0 {
-            return Ok(Rest::None);
+            // One slice is free for each subscription. With one for each source, sources that stop could hold all memory.
+            let has_room = self.blocks.is_empty() || self.broker.pins().has_room(&self.holder);
+            return Ok(if has_room { Rest::None } else { Rest::Pressed });
         }
         let is_full = source.bytes >= ahead_bytes || under_way >= self.publisher.entries() as usize;
         let rest = match is_full {

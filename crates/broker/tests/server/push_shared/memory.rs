@@ -12,7 +12,7 @@ use millstream_wire::ResponseError;
 
 use super::{Consumer, megabyte, start, value};
 use crate::push::lanes;
-use crate::support::{TIME_MAX, wait_until};
+use crate::support::{Connection, Node, TIME_MAX, wait_until};
 
 #[test]
 fn a_closed_subscription_releases_its_segments() {
@@ -144,9 +144,8 @@ fn short_memory_is_reclaimed_from_the_most_stalled_subscription() {
     assert!(held.iter().all(|hold| !hold.is_live()));
 }
 
-/// One consumer that stood still had all of it, and no other could read from the disk any more.
-#[test]
-fn half_of_the_memory_for_catch_up_reads_is_left_to_others() {
+/// Stores 40 records of a megabyte, which are on disk alone.
+fn forty_on_disk() -> (Node, Connection) {
     let node = start(|_| {});
     let mut producer = node.connect();
     producer.create_topic("t", 1);
@@ -155,6 +154,13 @@ fn half_of_the_memory_for_catch_up_reads_is_left_to_others() {
     }
     node.log().persist();
     node.log().evict();
+    (node, producer)
+}
+
+/// One consumer that stood still had all of it, and no other could read from the disk any more.
+#[test]
+fn half_of_the_memory_for_catch_up_reads_is_left_to_others() {
+    let (node, mut producer) = forty_on_disk();
     let pool = node.log().pool();
     let ahead = ByteSize(64 << 20);
     let mut stalls = Consumer::ahead(node.connect_locally(), vec![lanes(&[(0, 0)])], ahead);
@@ -175,6 +181,33 @@ fn half_of_the_memory_for_catch_up_reads_is_left_to_others() {
     while next < 40 {
         next = goes_on.take(0).0.next;
     }
+}
+
+/// Each source had a slice for free, so 16 sources that stood still had all of it together.
+#[test]
+fn sources_of_one_subscription_leave_half_of_the_memory_for_catch_up_reads() {
+    let (node, mut producer) = forty_on_disk();
+    let sources = (0..16).map(|n| lanes(&[(0, 2 * n)])).collect();
+    let ahead = ByteSize(64 << 20);
+    let mut stalls = Consumer::ahead(node.connect_locally(), sources, ahead);
+    let mut held = vec![stalls.take(0).1];
+    for ring in &mut stalls.rings {
+        while let Taken::Descriptor(_, hold) = ring.take(Duration::from_millis(200)).unwrap() {
+            held.push(hold);
+        }
+    }
+    assert!(!producer.fetch("t", 0, 39).records.is_empty());
+    assert!(held.iter().all(Hold::is_live));
+
+    // The sources go on when memory is back, each in its turn.
+    held.clear();
+    let mut is_waiting = [true; 16];
+    wait_until("each source gets chunks", || {
+        for (ring, is_waiting) in stalls.rings.iter_mut().zip(&mut is_waiting) {
+            *is_waiting &= !matches!(ring.try_take().unwrap(), Taken::Descriptor(..));
+        }
+        !is_waiting.contains(&true)
+    });
 }
 
 #[test]
