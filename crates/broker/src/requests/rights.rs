@@ -27,7 +27,7 @@ pub enum Check {
     /// exist.
     Ids,
     /// Each resource that the answer lists. The broker leaves out resources that the client may not know of and has not
-    /// named.
+    /// named, or the part of the answer that shows them.
     Listed,
     /// The permitted operations in the answer, for a client that asks for them.
     Operations,
@@ -148,4 +148,27 @@ macro_rules! group_operations {
     };
 }
 
-pub(super) use {group_operations, items};
+/// Declares the refusal of each described group with a topic that the client may not know of: the group loses its members,
+/// as in Kafka, and has this message.
+macro_rules! hide_groups {
+    ($message:literal, |$group:ident| $topics:expr $(, $hide:expr)?) => {
+        fn hide(&self, access: &Access) -> Option<Edit<Self>> {
+            let access = access.clone();
+            Some(Box::new(move |answer| {
+                for $group in &mut answer.groups {
+                    // Many members have the same topics.
+                    let topics: std::collections::HashSet<&str> = $topics.collect();
+                    if topics.into_iter().all(|topic| access.sees_topic(topic)) {
+                        continue;
+                    }
+                    $group.error_code = $crate::requests::rights::TOPIC_DENIED.code();
+                    $group.error_message = Some(millstream_wire::StrBytes::from_static_str($message));
+                    $group.members.clear();
+                    $($hide;)?
+                }
+            }))
+        }
+    };
+}
+
+pub(super) use {group_operations, hide_groups, items};

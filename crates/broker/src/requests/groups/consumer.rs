@@ -25,7 +25,9 @@ use crate::groups::{
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
 use crate::requests::handle::{Edit, Handle, Refusal, each, errors, messages, refuse_with_message};
-use crate::requests::rights::{Check, Checked, GROUP_DENIED, group_operations, items, may_group};
+use crate::requests::rights::{
+    Check, Checked, GROUP_DENIED, group_operations, hide_groups, items, may_group,
+};
 use crate::security::Operation;
 
 /// Joins, keeps and leaves a consumer group (KIP-848).
@@ -53,11 +55,15 @@ impl Handle for ConsumerGroupHeartbeatRequest {
 
 /// Describes consumer groups and their members.
 impl Handle for ConsumerGroupDescribeRequest {
-    const CHECKS: &'static [Check] = &[Check::Items, Check::Operations];
+    const CHECKS: &'static [Check] = &[Check::Items, Check::Listed, Check::Operations];
 
     items! { groups:
         group_ids, GROUP_DENIED, |client, name| may_group(client, Operation::Describe, name);
     }
+    hide_groups!(
+        "The group has described topic(s) that the client is not authorized to describe.",
+        |group| group.members.iter().flat_map(topics_of)
+    );
     group_operations!();
 
     fn refuse(&self, refusal: &Refusal) -> ConsumerGroupDescribeResponse {
@@ -168,6 +174,15 @@ fn consumer_member(member: &ConsumerMember) -> describe_consumer::Member {
         .with_subscribed_topic_regex(member.regex.as_deref().map(sent))
         .with_assignment(assignment(&member.assigned))
         .with_target_assignment(assignment(&member.target))
+}
+
+/// Returns the topics that a member names, has, or is to have.
+fn topics_of(member: &describe_consumer::Member) -> impl Iterator<Item = &str> {
+    let assignments = [&member.assignment, &member.target_assignment].into_iter();
+    let assigned = assignments.flat_map(|assignment| &assignment.topic_partitions);
+    let assigned = assigned.map(|topic| &topic.topic_name);
+    let names = assigned.chain(&member.subscribed_topic_names);
+    names.map(|name| &***name)
 }
 
 fn assignment(topics: &[TopicAssignment]) -> describe_consumer::Assignment {

@@ -22,7 +22,9 @@ use crate::groups::{
 use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
 use crate::requests::handle::{Edit, Handle, Refusal, each, errors, messages, refuse_with_message};
-use crate::requests::rights::{Check, Checked, GROUP_DENIED, group_operations, items, may_group};
+use crate::requests::rights::{
+    Check, Checked, GROUP_DENIED, group_operations, hide_groups, items, may_group,
+};
 use crate::security::Operation;
 
 /// Joins, keeps and leaves a share group (KIP-932).
@@ -50,11 +52,15 @@ impl Handle for ShareGroupHeartbeatRequest {
 
 /// Describes share groups and their members.
 impl Handle for ShareGroupDescribeRequest {
-    const CHECKS: &'static [Check] = &[Check::Items, Check::Operations];
+    const CHECKS: &'static [Check] = &[Check::Items, Check::Listed, Check::Operations];
 
     items! { groups:
         group_ids, GROUP_DENIED, |client, name| may_group(client, Operation::Describe, name);
     }
+    hide_groups!(
+        "The group has described topic(s) that the client is not authorized to describe.",
+        |group| group.members.iter().flat_map(topics_of)
+    );
     group_operations!();
 
     fn refuse(&self, refusal: &Refusal) -> ShareGroupDescribeResponse {
@@ -130,6 +136,14 @@ fn described_share(groups: Vec<DescribedShareGroup>) -> ShareGroupDescribeRespon
             .with_members(group.members.iter().map(share_member).collect())
     });
     ShareGroupDescribeResponse::default().with_groups(groups.collect())
+}
+
+/// Returns the topics that a member names, or is to read.
+fn topics_of(member: &describe_share::Member) -> impl Iterator<Item = &str> {
+    let assigned = member.assignment.topic_partitions.iter();
+    let assigned = assigned.map(|topic| &topic.topic_name);
+    let names = assigned.chain(&member.subscribed_topic_names);
+    names.map(|name| &***name)
 }
 
 fn share_member(member: &ShareMember) -> describe_share::Member {

@@ -26,7 +26,8 @@ use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
 use crate::requests::handle::{Edit, Handle, Refusal, each, errors, messages, refuse_with_message};
 use crate::requests::rights::{
-    Check, Checked, GROUP_DENIED, group_operations, items, may_group, need_group, need_topic,
+    Check, Checked, GROUP_DENIED, group_operations, hide_groups, items, may_group, need_group,
+    need_topic,
 };
 use crate::security::Operation;
 
@@ -69,11 +70,16 @@ impl Handle for StreamsGroupHeartbeatRequest {
 
 /// Describes groups of Kafka Streams, their topologies and their members.
 impl Handle for StreamsGroupDescribeRequest {
-    const CHECKS: &'static [Check] = &[Check::Items, Check::Operations];
+    const CHECKS: &'static [Check] = &[Check::Items, Check::Listed, Check::Operations];
 
     items! { groups:
         group_ids, GROUP_DENIED, |client, name| may_group(client, Operation::Describe, name);
     }
+    hide_groups!(
+        "The described group uses topics that the client is not authorized to describe.",
+        |group| group.topology.iter().flat_map(topics_of),
+        group.topology = None
+    );
     group_operations!();
 
     fn refuse(&self, refusal: &Refusal) -> StreamsGroupDescribeResponse {
@@ -284,6 +290,21 @@ fn described_topology(topology: &Topology) -> DescribedTopology {
         epoch: topology.epoch,
         subtopologies: Some(parts.collect()),
     }
+}
+
+/// Returns the topics that an application reads and writes.
+fn topics_of(topology: &DescribedTopology) -> impl Iterator<Item = &str> {
+    let parts = topology.subtopologies.iter().flatten();
+    parts.flat_map(|part| {
+        let changelogs = part.state_changelog_topics.iter();
+        let internal = changelogs.chain(&part.repartition_source_topics);
+        let names = part
+            .source_topics
+            .iter()
+            .chain(&part.repartition_sink_topics);
+        let names = names.chain(internal.map(|topic| &topic.name));
+        names.map(|name| &**name)
+    })
 }
 
 fn of_internal(topic: &InternalTopic) -> StreamsTopicInfo {

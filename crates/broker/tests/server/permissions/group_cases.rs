@@ -130,7 +130,12 @@ pub fn group_cases() -> Vec<Case> {
                 group_ids: vec![text("g")],
                 include_authorized_operations: false,
             },
-            [(Describe, group("g"))],
+            [
+                (Describe, group("g")),
+                (Describe, topic("t")),
+                (Describe, topic("r")),
+                (Describe, topic("c")),
+            ],
         ),
         case(
             2,

@@ -13,12 +13,14 @@ use millstream_wire::messages::offset_fetch_request::{
 };
 use millstream_wire::messages::*;
 use millstream_wire::native::*;
-use millstream_wire::{Request, Uuid};
+use millstream_wire::streams_group::StreamsGroupDescribeRequest;
+use millstream_wire::{Request, ResponseError, Uuid};
 
 use Operation::*;
 
 use super::native_cases::native_cases;
 use super::{CLUSTER, Case, case, group, topic, two_clients};
+use crate::streams;
 use crate::support::{
     Connection, ask, chunk, fetch_request, group_id, produce_request, text, topic_name,
 };
@@ -157,6 +159,58 @@ fn lists_show_only_describable_resources() {
     assert_eq!(streams(&mut alice), ["mine"]);
     admin.allow("alice", (Describe, CLUSTER));
     assert_eq!(groups(&mut alice).len(), 2);
+}
+
+/// Members of a group have topics that the client may not know of.
+#[test]
+fn descriptions_of_groups_do_not_reveal_topics() {
+    let (_node, mut admin, mut alice) = two_clients();
+    admin.create_topic("t", 1);
+    let next = ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(group_id("next"))
+        .with_member_id("m".into())
+        .with_rebalance_timeout_ms(60_000)
+        .with_subscribed_topic_names(Some(vec![topic_name("t")]))
+        .with_topic_partitions(Some(Vec::new()));
+    let shared = ShareGroupHeartbeatRequest::default()
+        .with_group_id(group_id("shared"))
+        .with_member_id("m".into())
+        .with_subscribed_topic_names(Some(vec![topic_name("t")]));
+    assert_eq!(ask!(admin, ConsumerGroupHeartbeat, 1, next).error_code, 0);
+    assert_eq!(ask!(admin, ShareGroupHeartbeat, 1, shared).error_code, 0);
+    let streams = streams::joining();
+    assert_eq!(ask!(admin, StreamsGroupHeartbeat, 0, streams).error_code, 0);
+
+    // By group: the error, and the number of members.
+    let described = |client: &mut Connection| {
+        let next = ConsumerGroupDescribeRequest::default().with_group_ids(vec![group_id("next")]);
+        let next = ask!(client, ConsumerGroupDescribe, 1, next).groups;
+        let shared = ShareGroupDescribeRequest::default().with_group_ids(vec![group_id("shared")]);
+        let shared = ask!(client, ShareGroupDescribe, 1, shared).groups;
+        let streams = StreamsGroupDescribeRequest {
+            group_ids: vec![text("g")],
+            include_authorized_operations: false,
+        };
+        let streams = ask!(client, StreamsGroupDescribe, 0, streams).groups;
+        assert_eq!(streams[0].topology.is_some(), streams[0].error_code == 0);
+        [
+            (next[0].error_code, next[0].members.len()),
+            (shared[0].error_code, shared[0].members.len()),
+            (streams[0].error_code, streams[0].members.len()),
+        ]
+    };
+    for name in ["next", "shared", "g"] {
+        admin.allow("alice", (Describe, group(name)));
+    }
+    let denied = ResponseError::TopicAuthorizationFailed.code();
+    assert_eq!(described(&mut alice), [(denied, 0); 3]);
+    admin.allow("alice", (Describe, topic("t")));
+    // An application has internal topics, too.
+    assert_eq!(described(&mut alice), [(0, 1), (0, 1), (denied, 0)]);
+    for name in ["r", "c"] {
+        admin.allow("alice", (Describe, topic(name)));
+    }
+    assert_eq!(described(&mut alice), [(0, 1); 3]);
 }
 
 #[test]
