@@ -21,7 +21,7 @@ use millstream_wire::messages::{
 use super::bounds::{Bound, BoundContext, nested};
 use super::handle::{Edit, Handle, Refusal, each, errors, refuse_with_code};
 use super::rights::{
-    Check, Checked, items, need_cluster, need_group, need_topic, need_transaction,
+    Check, Checked, TOPIC_DENIED, items, may_topic, need_cluster, need_group, need_transaction,
 };
 use crate::access::Access;
 use crate::broker::Broker;
@@ -80,24 +80,46 @@ impl Handle for InitProducerIdRequest {
 
 /// Adds partitions to a transaction.
 impl Handle for AddPartitionsToTxnRequest {
-    const CHECKS: &'static [Check] = &[Check::Whole];
+    const CHECKS: &'static [Check] = &[Check::Whole, Check::Items];
 
-    /// Checks all partitions together: the coordinator adds all of them or none.
     fn check(&self, client: &Client, _: i16) -> Checked {
-        let need_topics = |topics: &[AddPartitionsToTxnTopic]| {
-            let mut topics = topics.iter();
-            topics.try_for_each(|topic| need_topic(client, Operation::Write, &topic.name))
-        };
         if self.transactions.is_empty() {
             let id = &self.v3_and_below_transactional_id;
-            need_transaction(client, Operation::Write, id)?;
-            return need_topics(&self.v3_and_below_topics);
+            return need_transaction(client, Operation::Write, id);
         }
         let mut transactions = self.transactions.iter();
         transactions.try_for_each(|asked| {
-            need_transaction(client, Operation::Write, &asked.transactional_id)?;
-            need_topics(&asked.topics)
+            need_transaction(client, Operation::Write, &asked.transactional_id)
         })
+    }
+
+    /// Takes out each transaction with a denied topic: the coordinator adds all partitions of a transaction, or none.
+    fn withhold(&mut self, client: &mut Client, _: i16) -> Vec<AddPartitionsToTxnResponse> {
+        let mut refused = Vec::new();
+        if let Some(topics) = denied_topics(client, &self.v3_and_below_topics) {
+            self.v3_and_below_topics.clear();
+            let answer = AddPartitionsToTxnResponse::default();
+            refused.push(answer.with_results_by_topic_v3_and_below(topics));
+        }
+        self.transactions.retain(|asked| {
+            let Some(topics) = denied_topics(client, &asked.topics) else {
+                return true;
+            };
+            let result = AddPartitionsToTxnResult::default()
+                .with_transactional_id(asked.transactional_id.clone())
+                .with_topic_results(topics);
+            let answer = AddPartitionsToTxnResponse::default();
+            refused.push(answer.with_results_by_transaction(vec![result]));
+            false
+        });
+        refused
+    }
+
+    fn merge(answer: &mut AddPartitionsToTxnResponse, refused: AddPartitionsToTxnResponse) {
+        let topics = refused.results_by_topic_v3_and_below;
+        answer.results_by_topic_v3_and_below.extend(topics);
+        let transactions = refused.results_by_transaction;
+        answer.results_by_transaction.extend(transactions);
     }
 
     fn refuse(&self, refusal: &Refusal) -> AddPartitionsToTxnResponse {
@@ -147,15 +169,34 @@ fn partitions_not_added(
     topics: &[AddPartitionsToTxnTopic],
     refusal: &Refusal,
 ) -> Vec<AddPartitionsToTxnTopicResult> {
-    each(topics, |topic| {
-        AddPartitionsToTxnTopicResult::default()
-            .with_name(topic.name.clone())
-            .with_results_by_partition(each(&topic.partitions, |partition| {
-                AddPartitionsToTxnPartitionResult::default()
-                    .with_partition_index(*partition)
-                    .with_partition_error_code(refusal.code)
-            }))
-    })
+    each(topics, |topic| topic_not_added(topic, refusal.code))
+}
+
+/// Returns the results of a transaction's partitions if the client may not write to one of their topics.
+fn denied_topics(
+    client: &Client,
+    topics: &[AddPartitionsToTxnTopic],
+) -> Option<Vec<AddPartitionsToTxnTopicResult>> {
+    let may = |topic: &AddPartitionsToTxnTopic| may_topic(client, Operation::Write, &topic.name);
+    let permitted = each(topics, may);
+    let results = topics.iter().zip(&permitted).map(|(topic, is_permitted)| {
+        let error = match is_permitted {
+            true => ResponseError::OperationNotAttempted,
+            false => TOPIC_DENIED,
+        };
+        topic_not_added(topic, error.code())
+    });
+    permitted.contains(&false).then(|| results.collect())
+}
+
+fn topic_not_added(topic: &AddPartitionsToTxnTopic, code: i16) -> AddPartitionsToTxnTopicResult {
+    AddPartitionsToTxnTopicResult::default()
+        .with_name(topic.name.clone())
+        .with_results_by_partition(each(&topic.partitions, |partition| {
+            AddPartitionsToTxnPartitionResult::default()
+                .with_partition_index(*partition)
+                .with_partition_error_code(code)
+        }))
 }
 
 /// Adds the offsets of a group to a transaction.

@@ -9,10 +9,19 @@ mod visibility;
 
 use millstream_base::{Cursor, SegmentIndex, StreamId, StreamletIndex};
 use millstream_broker::security::{Operation, Resource, ResourceType};
+use millstream_wire::messages::add_partitions_to_txn_request::{
+    AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
+};
 use millstream_wire::messages::create_acls_request::AclCreation;
 use millstream_wire::messages::delete_acls_request::DeleteAclsFilter;
 use millstream_wire::messages::delete_topics_request::DeleteTopicState;
 use millstream_wire::messages::metadata_request::MetadataRequestTopic;
+use millstream_wire::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use millstream_wire::messages::offset_delete_request::{
+    OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+};
 use millstream_wire::messages::*;
 use millstream_wire::native::*;
 use millstream_wire::{Request, ResponseError};
@@ -21,7 +30,8 @@ use Operation::*;
 
 use crate::logins::{ADMIN, guarded};
 use crate::support::{
-    Connection, Node, ask, chunk, fetch_request, produce_request, text, topic_name, values,
+    Connection, Node, ask, chunk, fetch_request, group_id, produce_request, text, topic_name,
+    values,
 };
 
 const ALICE: (&str, &str) = ("alice", "alice's secret");
@@ -232,6 +242,113 @@ fn only_the_permitted_part_of_a_request_is_executed() {
     alice.send(9, request);
     assert!(alice.receive_frame().is_none());
     assert_eq!(values(&admin.fetch("others", 0, 0)), ["old"]);
+}
+
+/// One denied topic refused the whole request.
+#[test]
+fn offsets_of_permitted_topics_are_deleted_beside_those_of_denied_ones() {
+    let (_node, mut admin, mut alice) = two_clients();
+    let names = ["mine", "others"];
+    let committed = names.map(|name| {
+        admin.create_topic(name, 1);
+        OffsetCommitRequestTopic::default()
+            .with_name(topic_name(name))
+            .with_partitions(vec![
+                OffsetCommitRequestPartition::default().with_committed_offset(7),
+            ])
+    });
+    let request = OffsetCommitRequest::default()
+        .with_group_id(group_id("g"))
+        .with_generation_id_or_member_epoch(-1)
+        .with_topics(committed.into());
+    ask!(admin, OffsetCommit, 8, request);
+    admin.allow("alice", (Delete, group("g")));
+    admin.allow("alice", (Read, topic("mine")));
+    let deleted = names.map(|name| {
+        OffsetDeleteRequestTopic::default()
+            .with_name(topic_name(name))
+            .with_partitions(vec![OffsetDeleteRequestPartition::default()])
+    });
+    let request = OffsetDeleteRequest::default()
+        .with_group_id(group_id("g"))
+        .with_topics(deleted.into());
+    let answer = ask!(alice, OffsetDelete, 0, request);
+    let denied = ResponseError::TopicAuthorizationFailed.code();
+    let results = answer.topics.iter().map(|topic| {
+        let [partition] = &topic.partitions[..] else {
+            panic!("{topic:?}");
+        };
+        (topic.name.to_string(), partition.error_code)
+    });
+    assert_eq!(answer.error_code, 0);
+    assert_eq!(
+        results.collect::<Vec<_>>(),
+        [("mine".to_owned(), 0), ("others".to_owned(), denied)]
+    );
+    let request = OffsetFetchRequest::default()
+        .with_group_id(group_id("g"))
+        .with_topics(None);
+    let left = ask!(admin, OffsetFetch, 5, request).topics;
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].name, topic_name("others"));
+}
+
+/// Every partition had the error of the denied one.
+#[test]
+fn a_transaction_with_a_denied_topic_gets_no_partition_and_each_its_own_error() {
+    let (_node, mut admin, mut alice) = two_clients();
+    admin.create_topic("mine", 1);
+    admin.create_topic("others", 1);
+    admin.allow("alice", (Write, transaction("x")));
+    admin.allow("alice", (Write, topic("mine")));
+    let id = || TransactionalId(text("x"));
+    let request = InitProducerIdRequest::default()
+        .with_transactional_id(Some(id()))
+        .with_transaction_timeout_ms(60_000)
+        .with_producer_id((-1).into())
+        .with_producer_epoch(-1);
+    let producer = ask!(alice, InitProducerId, 4, request);
+    assert_eq!(producer.error_code, 0);
+    let topics = ["mine", "others"].map(|name| {
+        AddPartitionsToTxnTopic::default()
+            .with_name(topic_name(name))
+            .with_partitions(vec![0])
+    });
+    let of_old = AddPartitionsToTxnRequest::default()
+        .with_v3_and_below_transactional_id(id())
+        .with_v3_and_below_producer_id(producer.producer_id)
+        .with_v3_and_below_producer_epoch(producer.producer_epoch)
+        .with_v3_and_below_topics(topics.to_vec());
+    let of_old = ask!(alice, AddPartitionsToTxn, 3, of_old).results_by_topic_v3_and_below;
+    let asked = AddPartitionsToTxnTransaction::default()
+        .with_transactional_id(id())
+        .with_producer_id(producer.producer_id)
+        .with_producer_epoch(producer.producer_epoch);
+    let both = AddPartitionsToTxnRequest::default()
+        .with_transactions(vec![asked.clone().with_topics(topics.to_vec())]);
+    let both = ask!(alice, AddPartitionsToTxn, 4, both).results_by_transaction;
+    let denied = ResponseError::TopicAuthorizationFailed.code();
+    let not_attempted = ResponseError::OperationNotAttempted.code();
+    for results in [&of_old, &both[0].topic_results] {
+        let codes = results.iter().map(|topic| {
+            let partition = &topic.results_by_partition[0];
+            (topic.name.to_string(), partition.partition_error_code)
+        });
+        assert_eq!(
+            codes.collect::<Vec<_>>(),
+            [
+                ("mine".to_owned(), not_attempted),
+                ("others".to_owned(), denied)
+            ]
+        );
+    }
+    // No partition was added.
+    let [mine, _] = topics;
+    let verify = AddPartitionsToTxnRequest::default()
+        .with_transactions(vec![asked.with_verify_only(true).with_topics(vec![mine])]);
+    let verified = ask!(alice, AddPartitionsToTxn, 4, verify).results_by_transaction;
+    let partition = &verified[0].topic_results[0].results_by_partition[0];
+    assert_ne!(partition.partition_error_code, 0);
 }
 
 #[test]

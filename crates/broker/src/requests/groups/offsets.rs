@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_base::Offset;
+use millstream_wire::messages::offset_delete_request::OffsetDeleteRequestTopic;
 use millstream_wire::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use millstream_wire::messages::offset_fetch_response::OffsetFetchResponseTopics;
 use millstream_wire::messages::{
@@ -29,8 +30,8 @@ use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext, ECHOES, ELEMENT_BYTES, nested};
 use crate::requests::handle::{Edit, Handle, Refusal, each, errors, refuse_with_code};
 use crate::requests::rights::{
-    Check, Checked, GROUP_DENIED, TOPIC_DENIED, UNKNOWN_ID, items, may_group, need_group,
-    need_topic,
+    Check, Checked, GROUP_DENIED, TOPIC_DENIED, UNKNOWN_ID, items, may_group, may_topic,
+    need_group, take,
 };
 use crate::security::{Operation, Resource};
 
@@ -146,12 +147,33 @@ impl Handle for OffsetFetchRequest {
 
 /// Deletes committed offsets of a group.
 impl Handle for OffsetDeleteRequest {
-    const CHECKS: &'static [Check] = &[Check::Whole];
+    const CHECKS: &'static [Check] = &[Check::Whole, Check::Items];
 
     fn check(&self, client: &Client, _: i16) -> Checked {
-        need_group(client, Operation::Delete, &self.group_id)?;
-        let mut topics = self.topics.iter();
-        topics.try_for_each(|asked| need_topic(client, Operation::Read, &asked.name))
+        need_group(client, Operation::Delete, &self.group_id)
+    }
+
+    fn withhold(&mut self, client: &mut Client, _: i16) -> Vec<OffsetDeleteResponse> {
+        let may =
+            |asked: &OffsetDeleteRequestTopic| may_topic(client, Operation::Read, &asked.name);
+        let denied = take(&mut self.topics, may).into_iter();
+        let refused = denied.map(|topics| {
+            OffsetDeleteResponse::default().with_topics(each(&topics, |topic| {
+                let partitions = each(&topic.partitions, |partition| {
+                    delete::OffsetDeleteResponsePartition::default()
+                        .with_partition_index(partition.partition_index)
+                        .with_error_code(TOPIC_DENIED.code())
+                });
+                delete::OffsetDeleteResponseTopic::default()
+                    .with_name(topic.name.clone())
+                    .with_partitions(partitions)
+            }))
+        });
+        refused.collect()
+    }
+
+    fn merge(answer: &mut OffsetDeleteResponse, refused: OffsetDeleteResponse) {
+        answer.topics.extend(refused.topics);
     }
 
     refuse_with_code!();

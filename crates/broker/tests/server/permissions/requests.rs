@@ -19,7 +19,12 @@ fn is_denied(response: &impl std::fmt::Debug) -> bool {
         ResponseError::UnknownTopicId,
     ]
     .iter()
-    .any(|error| response.contains(&format!("error_code: {},", error.code())))
+    .any(|error| {
+        // The code may be the last field.
+        [",", " }"]
+            .iter()
+            .any(|end| response.contains(&format!("error_code: {}{end}", error.code())))
+    })
 }
 
 /// Requests that every client may send. A list in an answer leaves out the resources that the
