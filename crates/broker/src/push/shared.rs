@@ -13,6 +13,7 @@ use millstream_share::{Doorbell, Publisher, layout};
 use millstream_wire::native::{ReceiveResponse, SharedMemory};
 use millstream_wire::{ResponseError, StrBytes};
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 use super::outlet::Outlet;
 use super::thread::{PushThread, Source};
@@ -120,11 +121,12 @@ impl SharedSubscription {
         Ok((SharedSubscription { shared }, files))
     }
 
-    /// Answers without chunks: when chunks were pushed to a `source` that waits for an answer, or,
-    /// without a source, at the end alone.
+    /// Answers without chunks: when chunks were pushed to a `source` that waits for an answer, and
+    /// `until` at the latest; or, without a source, at the end alone.
     pub fn wait(
         &self,
         source: Option<usize>,
+        until: Instant,
         mut ending: watch::Receiver<bool>,
     ) -> Result<impl Future<Output = ReceiveResponse> + Send + 'static, Refused> {
         let owed = match source {
@@ -141,7 +143,12 @@ impl SharedSubscription {
         Ok(async move {
             let is_owed = async {
                 match &owed {
-                    Some(owed) => drop(owed.subscribe().wait_for(|owed| *owed).await),
+                    // Without a bound the request of a quiet source would hold up the answers behind
+                    // it for ever.
+                    Some(owed) => {
+                        let mut owed = owed.subscribe();
+                        drop(timeout_at(until, owed.wait_for(|owed| *owed)).await);
+                    }
                     None => std::future::pending().await,
                 }
             };

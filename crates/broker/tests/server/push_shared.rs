@@ -233,6 +233,21 @@ fn a_consumer_without_futexes_is_woken_by_an_answer() {
     );
 }
 
+/// It held up the answers of other sources behind it.
+#[test]
+fn a_receive_of_a_quiet_source_is_answered_empty_and_may_be_repeated() {
+    let node = start(|config| config.idle_max = Duration::from_millis(1500));
+    node.connect().create_topic("t", 1);
+    let mut consumer = Consumer::begin(node.connect_locally(), vec![lanes(&[(0, 0)])]);
+    for _ in 0..2 {
+        let request = receive_request(consumer.name);
+        let answer = ask!(consumer.connection, Receive, 0, request);
+        assert_eq!((answer.error_code, answer.delivered), (0, vec![]));
+    }
+    node.connect().produce("t", 0, &["a"]);
+    assert_eq!(consumer.values(0), [value(0, "a")]);
+}
+
 #[test]
 fn a_removed_offset_is_reported_with_the_earliest_and_other_partitions_continue() {
     let node = start(|_| {});

@@ -91,8 +91,8 @@ native! {
     /// - Without shared memory, the server answers as soon as it has chunks. If there are none, it answers
     ///   without chunks after 10 minutes (after 10 seconds if the client has a quota for reading), and the
     ///   client asks again.
-    /// - With shared memory, the server answers without chunks when the ring has new descriptors; with a
-    ///   `bytes_max` of 0, when the subscription ends.
+    /// - With shared memory, the server answers without chunks when the ring has new descriptors, or after
+    ///   10 minutes; with a `bytes_max` of 0, when the subscription ends.
     ReceiveRequest {
         /// The number of the subscription.
         subscription: u32,

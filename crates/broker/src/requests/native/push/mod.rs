@@ -377,7 +377,8 @@ fn receive(client: &Client, request: ReceiveRequest) -> Reply {
         }
         Kind::Shared(shared) => {
             let source = (request.bytes_max > 0).then_some(request.source as usize);
-            match shared.wait(source, ending) {
+            let until = Instant::now() + client.idle_max();
+            match shared.wait(source, until, ending) {
                 Ok(answer) => Reply::later(answer),
                 Err(refused) => refused.answer::<ReceiveResponse>().into(),
             }
