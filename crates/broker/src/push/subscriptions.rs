@@ -21,9 +21,11 @@ pub struct Open {
     pub kind: Kind,
 }
 
-/// The names of the streams that a subscription reads.
+/// The streams that a subscription reads.
 #[derive(Default)]
 pub struct Reads {
+    /// The number of partitions that the client has named.
+    pub partitions: usize,
     pub streams: BTreeSet<String>,
     pub applications: BTreeSet<String>,
 }
@@ -59,6 +61,11 @@ impl Subscriptions {
         for (_, open) in self.open.drain() {
             open.end();
         }
+    }
+
+    /// Returns the number of partitions that the client has named, of all subscriptions together.
+    pub fn partitions(&self) -> usize {
+        self.open.values().map(|open| open.reads.partitions).sum()
     }
 
     pub fn add(&mut self, open: Open) -> u32 {

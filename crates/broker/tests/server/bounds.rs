@@ -3,9 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use millstream_wire::ResponseError;
 use millstream_wire::messages::MetadataRequest;
+use millstream_wire::native::UnsubscribeRequest;
 
-use crate::support::{Connection, Node, fetch_request, resident_bytes, wait_until};
+use crate::push::{error, lanes, subscribe_request};
+use crate::support::{Connection, Node, ask, fetch_request, resident_bytes, wait_until};
 
 #[test]
 fn silent_connections_cost_little_and_others_are_served() {
@@ -102,4 +105,28 @@ fn a_client_that_never_reads_holds_bounded_memory_and_is_disconnected() {
         bytes += read;
     }
     assert!(bytes < 64 << 20, "{bytes} bytes");
+}
+
+/// Each of the 64 subscriptions of a connection could have as many.
+#[test]
+fn the_subscriptions_of_a_connection_have_65_536_partitions_together() {
+    let node = Node::start();
+    let mut client = node.connect();
+    client.create_topic("t", 4096);
+    let many: Vec<(u32, u64)> = (0..4096).map(|partition| (partition, 0)).collect();
+    let subscriptions: Vec<u32> = (0..16).map(|_| client.subscribe(lanes(&many))).collect();
+    let request = subscribe_request(vec![lanes(&[(0, 0)])]);
+    let refused = ask!(client, Subscribe, 0, request);
+    assert_eq!(
+        error(refused.error_code),
+        Some(ResponseError::ThrottlingQuotaExceeded)
+    );
+    let why = refused.error_message.unwrap();
+    assert!(why.contains("at most 65536 partitions"), "{why}");
+
+    node.connect().subscribe(lanes(&many));
+    let subscription = subscriptions[0];
+    let ended = ask!(client, Unsubscribe, 0, UnsubscribeRequest { subscription });
+    assert_eq!(ended.error_code, 0);
+    client.subscribe(lanes(&many));
 }

@@ -34,7 +34,8 @@ use crate::security::{Operation, Traffic};
 /// The most sources of one subscription.
 const SOURCES_MAX: usize = 64;
 
-/// The most partitions of one subscription: as many as a stream has.
+/// The most partitions of one subscription, and of all subscriptions of one connection together: as
+/// many as a stream has.
 const SUBSCRIBED_LANES_MAX: usize = STREAM_PARTITIONS_MAX as usize;
 
 /// The most subscriptions of one connection.
@@ -158,12 +159,15 @@ fn begin(
     client: &mut Client,
     request: &SubscribeRequest,
 ) -> Result<SubscribeResponse, Refused> {
-    check_room(client)?;
-    check_size(request)?;
+    let partitions = check_size(request)?;
+    check_room(client, partitions)?;
     let filter = request.filter.as_deref().map(Filter::parse).transpose();
     let filter =
         filter.map_err(|error| Refused::new(ResponseError::InvalidRequest, error.to_string()))?;
-    let mut reads = Reads::default();
+    let mut reads = Reads {
+        partitions,
+        ..Reads::default()
+    };
     let mut outlets = Vec::new();
     for source in &request.sources {
         let mut subscription = subscription_of(broker, source, &mut reads)?;
@@ -238,19 +242,24 @@ fn handed_bytes(asked: u32) -> usize {
     (asked as usize).clamp(1, HANDED_BYTES_MAX)
 }
 
-/// Checks that the connection may have one more subscription.
-fn check_room(client: &Client) -> Result<(), Refused> {
-    if client.subscriptions.open.len() < SUBSCRIPTIONS_MAX {
+/// Checks that the connection may have one more subscription, to this many partitions.
+fn check_room(client: &Client, partitions: usize) -> Result<(), Refused> {
+    let subscriptions = &client.subscriptions;
+    let message = if subscriptions.open.len() >= SUBSCRIPTIONS_MAX {
+        format!("a connection has at most {SUBSCRIPTIONS_MAX} subscriptions")
+    } else if subscriptions.partitions() + partitions > SUBSCRIBED_LANES_MAX {
+        format!("a connection subscribes to at most {SUBSCRIBED_LANES_MAX} partitions")
+    } else {
         return Ok(());
-    }
-    let message = format!("a connection has at most {SUBSCRIPTIONS_MAX} subscriptions");
+    };
     Err(Refused::new(
         ResponseError::ThrottlingQuotaExceeded,
         message,
     ))
 }
 
-fn check_size(request: &SubscribeRequest) -> Result<(), Refused> {
+/// Checks the size of a subscription; returns the number of its partitions.
+fn check_size(request: &SubscribeRequest) -> Result<usize, Refused> {
     let lanes: usize = request
         .sources
         .iter()
@@ -260,7 +269,7 @@ fn check_size(request: &SubscribeRequest) -> Result<(), Refused> {
         return Err(Refused::too_many("lanes", SUBSCRIBED_LANES_MAX));
     }
     match request.sources.len() {
-        1..=SOURCES_MAX => Ok(()),
+        1..=SOURCES_MAX => Ok(lanes),
         _ => Err(Refused::new(
             ResponseError::InvalidRequest,
             format!("a subscription has 1 to {SOURCES_MAX} sources"),

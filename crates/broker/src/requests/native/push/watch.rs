@@ -56,10 +56,10 @@ fn begin(
     client: &mut Client,
     request: &WatchKeysRequest,
 ) -> Result<WatchKeysResponse, Refused> {
-    check_room(client)?;
     let range = range_of(request)?;
     let stream = keyed_stream(broker.log(), &request.stream)?;
     check_same(&stream, request)?;
+    check_room(client, partition_count(&stream, request))?;
     let watched = partitions_of(&stream, request)?;
     let lanes = watched.iter().map(|(partition, position)| WatchStart {
         partition: partition.index(),
@@ -69,7 +69,10 @@ fn begin(
     let lanes = lanes.collect();
     let ttl = watched.first().and_then(|(partition, _)| partition.ttl());
     let outlet = Outlet::new(Subscription::of_keys(watched, &range));
-    let mut reads = Reads::default();
+    let mut reads = Reads {
+        partitions: partition_count(&stream, request),
+        ..Reads::default()
+    };
     reads.streams.insert(stream.name().to_owned());
     let terms = Terms {
         layout: request.layout,
@@ -119,6 +122,14 @@ fn check_same(stream: &Stream, request: &WatchKeysRequest) -> Result<(), Refused
             "a position needs the id of its stream",
         )),
         _ => Ok(()),
+    }
+}
+
+/// Returns the number of watched partitions.
+fn partition_count(stream: &Stream, request: &WatchKeysRequest) -> usize {
+    match request.partitions.len() {
+        0 => stream.partition_count() as usize,
+        named => named,
     }
 }
 
