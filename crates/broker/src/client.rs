@@ -232,20 +232,29 @@ impl Client {
     /// Accepts or refuses a request at this stage of the login. After a refusal the connection is
     /// to be closed.
     pub fn admit(&mut self, api: ApiKey) -> Result<(), ResponseError> {
-        let needs_login = self.needs_login();
         let Some(login) = &self.login else {
             return Ok(());
         };
+        let may_ask = self.may_ask(api);
         let mut login = login.lock();
         if let Some(principal) = login.principal() {
             self.access.set_principal(principal);
         }
-        // A client whose login failed cannot go on unauthenticated.
-        if login.admits(api) || !needs_login && !login.is_failed() {
+        if may_ask {
             return Ok(());
         }
         login.refuse();
         Err(ResponseError::IllegalSaslState)
+    }
+
+    /// Returns whether the client may send this kind of request at this stage of the login.
+    pub fn may_ask(&self, api: ApiKey) -> bool {
+        let Some(login) = &self.login else {
+            return true;
+        };
+        let login = login.lock();
+        // A client whose login failed cannot go on unauthenticated.
+        login.admits(api) || !self.needs_login() && !login.is_failed()
     }
 
     /// Returns the other side of the connection.

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use millstream_wire::{
-    ApiKey, FrameError, Pieces, RequestHeader, decode_request, missing_bytes, take_frame,
+    ApiKey, FrameError, Pieces, RequestHeader, decode_request, missing_bytes, request_api,
+    take_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -39,8 +40,13 @@ const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// need the memory.
 const LARGE_STALL_MAX: Duration = Duration::from_secs(5);
 
-/// The largest request of a client that has not authenticated.
-const UNKNOWN_BYTES_MAX: usize = 512 << 10;
+/// The largest request of a client that has not authenticated: four times the largest message of a
+/// login.
+const UNKNOWN_BYTES_MAX: usize = 64 << 10;
+
+/// A request that comes before the login gets an answer if it has up to this size. A larger one is
+/// not even decoded: no budget counts its fields while the answer waits for memory.
+const REFUSED_BYTES_MAX: usize = 1 << 10;
 
 /// The longest hold of a client over its quota before the quota is checked again.
 const HOLD_MAX: Duration = Duration::from_secs(30);
@@ -308,6 +314,13 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 self.finish().await?;
                 self.take_bare_message(&login, frame).await?;
                 continue;
+            }
+            if bytes > REFUSED_BYTES_MAX
+                && let Some(api) = request_api(&frame)
+                && !self.client.may_ask(api)
+            {
+                let why = format!("it sends {api:?} before it has logged in");
+                return Err(End::Malformed(why));
             }
             let (mut header, request) = match decode_request(frame) {
                 Ok(request) => request,

@@ -95,7 +95,7 @@ pub use header::RequestHeader;
 pub use input::{REQUEST_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 pub use log_dirs::{DescribeLogDirsResponse, LogDir};
 pub use message::{
-    correlation_id, decode_request, decode_response, encode_request, encode_response,
+    correlation_id, decode_request, decode_response, encode_request, encode_response, request_api,
 };
 pub use metadata::{Brokers, MetadataPartition, MetadataResponse, MetadataTopic};
 pub use pieces::{Pieces, SHARED_BYTES_MIN};

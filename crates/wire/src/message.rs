@@ -127,6 +127,12 @@ pub(crate) fn response_layout(api: ApiKey, version: i16) -> i16 {
     }
 }
 
+/// Returns the kind of a request, before the request is decoded; `None` if the frame is too short, or its kind unknown.
+pub fn request_api(frame: &[u8]) -> Option<ApiKey> {
+    let api_key = i16::from_be_bytes(*frame.first_chunk()?);
+    ApiKey::try_from(api_key).ok()
+}
+
 /// Returns the correlation id of a response, which names its request; `None` if the frame is too short.
 pub fn correlation_id(frame: &[u8]) -> Option<i32> {
     frame.first_chunk().map(|bytes| i32::from_be_bytes(*bytes))

@@ -17,7 +17,8 @@ use millstream_wire::messages::{
     MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest,
 };
 use millstream_wire::sasl::{
-    Client, Hash, Iterations, Mechanism, NONCE_BYTES, Nonce, Progress, SaltedPassword,
+    Client, Hash, Iterations, MESSAGE_BYTES_MAX, Mechanism, NONCE_BYTES, Nonce, Progress,
+    SaltedPassword,
 };
 use millstream_wire::{ApiKey, ResponseError};
 
@@ -149,6 +150,31 @@ fn a_request_without_a_login_is_refused_and_closes_the_connection() {
     assert!(client.is_closed());
 }
 
+/// Each field that the broker decodes takes memory that no budget counts.
+#[test]
+fn a_request_with_many_fields_is_not_decoded_before_a_login() {
+    let node = guarded();
+    let many = MetadataRequest::default().with_topics(Some(vec![Default::default(); 2000]));
+    let mut client = node.connect();
+    // It is whole, and stands behind a request that is answered.
+    client.send(3, ApiVersionsRequest::default());
+    client.send(12, many);
+    client.receive(ApiKey::ApiVersions, 3);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn the_longest_message_of_a_login_is_read() {
+    let node = guarded();
+    let mut client = node.connect();
+    assert_eq!(client.shake_hands(1, "PLAIN"), 0);
+    let message = Bytes::from(vec![b'a'; MESSAGE_BYTES_MAX]);
+    let request = SaslAuthenticateRequest::default().with_auth_bytes(message);
+    let answer = ask!(client, SaslAuthenticate, 2, request);
+    let refused = ResponseError::SaslAuthenticationFailed.code();
+    assert_eq!(answer.error_code, refused);
+}
+
 #[test]
 fn an_unknown_mechanism_is_answered_with_the_known_ones() {
     let node = guarded();
@@ -195,9 +221,12 @@ fn the_oldest_clients_log_in_with_bare_messages() {
 fn large_requests_are_refused_before_a_login() {
     let node = guarded();
     let mut client = node.connect();
-    // One that announces 1 MiB.
-    client.send_bytes(&(1u32 << 20).to_be_bytes());
+    // One that announces a little more than 64 KiB.
+    let began = Instant::now();
+    client.send_bytes(&((64u32 << 10) + 1).to_be_bytes());
     assert!(client.is_closed());
+    // One that is accepted is given up after five seconds.
+    assert!(began.elapsed() < Duration::from_secs(4));
     let mut client = node.connect().log_in(ADMIN);
     client.create_topic("t", 1);
     client.produce("t", 0, &["x".repeat(2 << 20).as_str()]);

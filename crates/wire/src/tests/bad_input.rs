@@ -11,7 +11,7 @@ use crate::forge::{Forge, any_request, any_response};
 use crate::input::{FieldsMax, Input, Lengths};
 use crate::{
     ApiKey, REQUEST_FIELDS_MAX, Request, RequestError, Response, ResponseError, decode_request,
-    decode_response, encode_request, encode_response,
+    decode_response, encode_request, encode_response, request_api,
 };
 
 /// Returns a request with this body.
@@ -175,6 +175,19 @@ fn errors_name_the_unsupported_request() {
     );
     let error = decode_request(Bytes::from_static(b"\0\0\0\x02\0\0\0\x05")).unwrap_err();
     assert_eq!(error.answer(), None);
+}
+
+#[test]
+fn the_kind_of_a_request_is_known_before_it_is_decoded() {
+    let check = |frame: &[u8], api| assert_eq!(request_api(frame), api, "{frame:?}");
+    check(b"", None);
+    check(b"\0", None);
+    check(b"\0\x63\0\x01", None);
+    check(b"\xff\xff", None);
+    check(
+        b"\0\x12\0\x63 an unknown version",
+        Some(ApiKey::ApiVersions),
+    );
 }
 
 #[test]
