@@ -400,7 +400,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         traffic: Traffic,
         bytes: usize,
     ) -> Option<Duration> {
-        if traffic_of(header.api) != Some(traffic) {
+        // A refused client is not the one whose name its requests carry.
+        if traffic_of(header.api) != Some(traffic) || self.client.is_refused() {
             return None;
         }
         let client_id = header.client_id.as_deref().unwrap_or_default();

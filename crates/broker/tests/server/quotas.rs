@@ -16,7 +16,7 @@ use millstream_wire::messages::{
 use millstream_wire::native::{GetObjectRequest, PutObjectRequest};
 use millstream_wire::{ApiKey, Response, ResponseError};
 
-use crate::logins::connect_from;
+use crate::logins::{ADMIN, connect_from, guarded};
 use crate::support::{
     Connection, Node, ask, chunk, fetch_request, produce_request, text, wait_until,
 };
@@ -232,6 +232,27 @@ fn the_throttle_time_covers_the_whole_debt() {
     let request = produce_request("t", 0, chunk(&["small"]));
     let throttle = ask!(again, Produce, 9, request).throttle_time_ms;
     assert!(throttle >= 100_000, "throttled for {throttle:?}");
+}
+
+#[test]
+fn requests_before_a_login_take_nothing_from_the_quota_of_their_client_id() {
+    let node = guarded();
+    let mut client = node.connect().log_in(ADMIN);
+    client.create_topic("t", 1);
+    let limited = [("client-id", Some("test"))];
+    assert_eq!(set(&mut client, &limited, PRODUCED, Some(100.0)), 0);
+    for _ in 0..5 {
+        let mut stranger = node.connect();
+        let request = produce_request("t", 0, chunk(&[&"x".repeat(800)]));
+        let refused = ask!(stranger, Produce, 9, request);
+        let refused = refused.responses[0].partition_responses[0].error_code;
+        assert_eq!(refused, ResponseError::IllegalSaslState.code());
+        assert!(stranger.is_closed());
+    }
+    // The bytes of the refused requests would be worth 40 seconds.
+    let request = produce_request("t", 0, chunk(&["small"]));
+    let throttle = ask!(client, Produce, 9, request).throttle_time_ms;
+    assert!(throttle < 10_000, "throttled for {throttle} ms");
 }
 
 #[test]
