@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, error::Elapsed, sleep, sleep_until, timeout, timeout_at};
 
 use self::answers::{Pending, first_reply};
-use self::room::{PRESSED_LOOK_EVERY, Room};
+use self::room::{PRESSED_LOOK_EVERY, Room, patience};
 use crate::answer_memory::AnswerRooms;
 use crate::broker::Broker;
 use crate::client::Client;
@@ -74,8 +74,8 @@ pub struct Connection<S> {
     room: usize,
     /// Whether the memory of `received` was given back and nothing has arrived since.
     is_quiet: bool,
-    /// Memory for the request that is arriving, if it is not small.
-    arriving: Option<OwnedSemaphorePermit>,
+    /// The request that is arriving, if it is not small.
+    arriving: Option<Arriving>,
     /// In the order of the requests.
     pending: VecDeque<Pending>,
     client: Client,
@@ -83,6 +83,17 @@ pub struct Connection<S> {
     stop: watch::Receiver<bool>,
     /// While set, no further request begins.
     hold: Option<Hold>,
+}
+
+/// A request that is arriving, and has its memory.
+struct Arriving {
+    memory: OwnedSemaphorePermit,
+    /// The size that the client announced.
+    bytes: usize,
+    /// For how long the broker has waited for bytes of it.
+    waited: Duration,
+    /// For how long it has waited since the last byte.
+    silent: Duration,
 }
 
 /// The wait of a client that has used up its quota.
@@ -99,6 +110,8 @@ enum Event {
     Read(Result<io::Result<usize>, Elapsed>),
     /// The client's hold is over.
     Resume,
+    /// It is time to check the connection again.
+    Look,
 }
 
 /// Why a connection ends.
@@ -153,6 +166,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         let address = self.client.peer().address;
         let mut end = self.serve().await;
         if let Err(End::Malformed(why)) = end {
+            // The rest of the request is not read, so its memory is free for others.
+            (self.arriving, self.received) = (None, BytesMut::new());
             end = self.finish().await.and(Err(End::Refused(why)));
         }
         match end {
@@ -172,6 +187,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             let may_read = self.may_take();
             let is_idle = self.pending.is_empty();
             self.check_pressed()?;
+            self.check_arriving()?;
             if may_read && !self.make_room().await? {
                 continue;
             }
@@ -186,6 +202,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 Some(hold) => (hold.until, true),
                 None => (Instant::now(), false),
             };
+            let waits_from = Instant::now();
             let mut room = (&mut self.received).limit(READ_BYTES_MAX);
             let event = tokio::select! {
                 biased;
@@ -195,9 +212,14 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     Event::Read(read)
                 }
                 () = sleep_until(resume_at), if is_held => Event::Resume,
-                () = sleep(session_max), if session.is_some() => continue,
-                () = sleep(PRESSED_LOOK_EVERY), if self.pending.len() > 1 => continue,
+                () = sleep(session_max), if session.is_some() => Event::Look,
+                () = sleep(PRESSED_LOOK_EVERY), if self.pending.len() > 1 => Event::Look,
             };
+            if may_read && let Some(arriving) = &mut self.arriving {
+                let waited = waits_from.elapsed();
+                arriving.waited += waited;
+                arriving.silent += waited;
+            }
             match event {
                 Event::Reply(reply) => self.answer(reply).await?,
                 Event::Read(Ok(Ok(0))) => {
@@ -207,6 +229,9 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                     break;
                 }
                 Event::Read(Ok(read)) => {
+                    if let Some(arriving) = &mut self.arriving {
+                        arriving.silent = Duration::ZERO;
+                    }
                     if read? >= self.room {
                         self.room = (self.room * 2).min(READ_BYTES_BUSY);
                     }
@@ -214,6 +239,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 }
                 Event::Read(Err(_)) => self.silent(is_idle)?,
                 Event::Resume => self.resume(),
+                Event::Look => {}
             }
         }
         self.finish().await
@@ -246,7 +272,12 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         let missing = missing_bytes(&self.received, self.request_bytes_max())?;
         let whole = self.received.len() + missing;
         if whole > UNCOUNTED_BYTES_MAX && self.arriving.is_none() {
-            self.arriving = Some(self.memory_for(whole).await?);
+            self.arriving = Some(Arriving {
+                memory: self.memory_for(whole).await?,
+                bytes: whole,
+                waited: Duration::ZERO,
+                silent: Duration::ZERO,
+            });
             return Ok(false);
         }
         let room = missing.clamp(self.room, READ_BYTES_MAX);
@@ -258,15 +289,43 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     fn silence_max(&self) -> Duration {
         let config = self.broker.config();
         match (self.received.is_empty(), self.is_quiet) {
-            (false, _) if self.arriving.is_some() => config.read_stall_max.min(LARGE_STALL_MAX),
+            // `check_arriving` adds up these times.
+            (false, _) if self.arriving.is_some() => PRESSED_LOOK_EVERY.min(self.large_stall_max()),
             (false, _) => config.read_stall_max,
             (true, false) => QUIET_AFTER.min(config.idle_max),
             (true, true) => config.idle_max,
         }
     }
 
+    /// Returns for how long a client may stop in the middle of a large request.
+    fn large_stall_max(&self) -> Duration {
+        self.broker.config().read_stall_max.min(LARGE_STALL_MAX)
+    }
+
+    /// Refuses a client that has stopped in the middle of a large request, or sends it slowly while
+    /// others need the memory.
+    fn check_arriving(&self) -> Result<(), End> {
+        let Some(arriving) = &self.arriving else {
+            return Ok(());
+        };
+        let stall_max = self.large_stall_max();
+        if arriving.silent >= stall_max {
+            let why = "it has stopped in the middle of a request".to_owned();
+            return Err(End::Malformed(why));
+        }
+        let is_slow = arriving.waited >= patience(stall_max, self.received.len());
+        if is_slow && self.broker.memory().is_wanted(arriving.bytes) {
+            let why = "it sends its request slowly, and others need the memory".to_owned();
+            return Err(End::Malformed(why));
+        }
+        Ok(())
+    }
+
     /// Handles a silence of that length.
     fn silent(&mut self, is_idle: bool) -> Result<(), End> {
+        if self.arriving.is_some() {
+            return Ok(());
+        }
         if !self.received.is_empty() {
             let why = "it has stopped in the middle of a request".to_owned();
             return Err(End::Malformed(why));
@@ -302,7 +361,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             };
             let bytes = frame.len();
             let memory = match self.arriving.take() {
-                Some(memory) => memory,
+                Some(arriving) => arriving.memory,
                 None => self.memory_for(frame.len()).await?,
             };
             if frame.len() > READ_BYTES_MAX {

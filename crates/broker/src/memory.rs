@@ -1,6 +1,7 @@
 //! Memory of requests in progress: bounded, and never all of it in use by large ones.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -22,6 +23,8 @@ pub struct Memory {
 struct Share {
     free: Arc<Semaphore>,
     units: u32,
+    /// How many requests wait for memory.
+    waiting: AtomicUsize,
 }
 
 impl Memory {
@@ -58,8 +61,30 @@ impl Memory {
     pub async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
         let share = self.share(bytes);
         let free = Arc::clone(&share.free);
+        let _waiting = Waiting::begin(share);
         let permit = free.acquire_many_owned(share.units_of(bytes)).await;
         permit.expect("the semaphore is never closed")
+    }
+
+    /// Returns whether others wait for the memory that a request of `bytes` bytes takes.
+    pub fn is_wanted(&self, bytes: usize) -> bool {
+        self.share(bytes).waiting.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Counts a wait, however it ends.
+struct Waiting<'a>(&'a Share);
+
+impl Waiting<'_> {
+    fn begin(share: &Share) -> Waiting<'_> {
+        share.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(share)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -69,6 +94,7 @@ impl Share {
         Share {
             free: Arc::new(Semaphore::new(units as usize)),
             units,
+            waiting: AtomicUsize::new(0),
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::room::{PRESSED_LOOK_EVERY, Room, patience};
-use super::{Connection, End};
+use super::{Connection, End, LARGE_STALL_MAX};
 use crate::answer_memory::{AnswerRooms, Part, SMALL_BYTES_MAX};
 use crate::reply::Reply;
 use crate::requests::{clear_messages, has_error, tell_throttle};
@@ -148,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 Err(_) => {}
             }
             let taken = bytes - pieces.remaining();
-            if rooms.are_wanted() && began.elapsed() > patience(taken) {
+            if rooms.are_wanted() && began.elapsed() > patience(LARGE_STALL_MAX, taken) {
                 let why = "it takes its answer slowly, and others need the memory";
                 return Err(End::Refused(why.to_owned()));
             }

@@ -18,7 +18,8 @@ use crate::requests::Bound;
 /// wait, others may need the memory.
 const PENDING_BYTES_MAX: usize = 128 << 10;
 
-/// While others wait for memory, a client has to take its answers at this rate, in bytes per second.
+/// While others wait for memory, a client has to take its answers, and to send its requests, at this rate, in bytes
+/// per second.
 const PRESSED_RATE: usize = 256 << 10;
 
 /// The time between two looks at whether others wait for memory.
@@ -44,10 +45,10 @@ impl Room {
     }
 }
 
-/// Returns how long a client may take for its answers while others wait for their memory, if it has
-/// taken `bytes` bytes.
-pub fn patience(bytes: usize) -> Duration {
-    LARGE_STALL_MAX + Duration::from_secs((bytes / PRESSED_RATE) as u64)
+/// Returns how long a client may take for its answers, or for a request, while others wait for their memory, if it has
+/// taken or sent `bytes` bytes.
+pub fn patience(stall_max: Duration, bytes: usize) -> Duration {
+    stall_max + Duration::from_secs((bytes / PRESSED_RATE) as u64)
 }
 
 impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use millstream_wire::messages::ApiVersionsRequest;
@@ -237,6 +238,36 @@ fn memory_for_announced_requests_that_never_arrive_is_freed() {
         assert_eq!(client.receive_frame(), None);
     }
     assert!(started_at.elapsed() < Duration::from_secs(25));
+}
+
+#[test]
+fn a_request_that_trickles_in_is_given_up_once_others_need_its_memory() {
+    let stall_max = Duration::from_secs(2);
+    let node = Node::with(|config| {
+        config.requests_bytes_max = 1 << 20;
+        config.read_stall_max = stall_max;
+    });
+    let mut bystander = node.connect();
+    bystander.create_topic("t", 1);
+    let mut greedy = node.connect();
+    greedy.send_bytes(&(50_i32 << 20).to_be_bytes());
+    let mut trickle = || {
+        thread::sleep(Duration::from_millis(20));
+        greedy.try_send(&[0])
+    };
+    let began = Instant::now();
+    while began.elapsed() < stall_max + Duration::from_secs(1) {
+        assert!(trickle(), "it is closed before others need the memory");
+    }
+    thread::scope(|scope| {
+        let large = "x".repeat(512 << 10);
+        let produced = scope.spawn(move || bystander.produce("t", 0, &[&large]));
+        while !produced.is_finished() {
+            trickle();
+        }
+        assert_eq!(produced.join().unwrap(), 0);
+    });
+    assert_eq!(greedy.receive_frame(), None);
 }
 
 #[test]
