@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, AlertDescription, RootCertStore, ServerConfig};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
@@ -255,7 +255,13 @@ fn server_config(files: &TlsFiles, contents: &Contents) -> Result<ServerConfig, 
         }
     };
     let config = builder.with_single_cert(chain, key);
-    config.map_err(|error| refused(files, error))
+    let mut config = config.map_err(|error| refused(files, error))?;
+    if authorities.is_some() {
+        // A resumed session takes over the client's certificate, and does not check again whether it has expired.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(config)
 }
 
 /// Warns of a certificate that clients written in Rust, ours among them, refuse from a server;

@@ -1,5 +1,6 @@
 //! TLS: connections are encrypted, and a certificate names the client's user.
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,10 @@ use tempfile::TempDir;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tokio_rustls::rustls::{
+    ALL_VERSIONS, ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned,
+    SupportedProtocolVersion,
+};
 
 use crate::logins::{ADMIN, add_admin, guard};
 use crate::support::{Connection, Node, TIME_MAX, values};
@@ -64,27 +68,39 @@ impl Pki {
 
     /// Returns a connection by TLS, with a certificate of this name if one is given.
     fn connect(&self, node: &Node, name: Option<&str>) -> Connection {
+        let stream = tls_stream(node, self.client_config(name, ALL_VERSIONS));
+        let tcp = stream.sock.try_clone().unwrap();
+        Connection::over(Box::new(stream), tcp)
+    }
+
+    fn client_config(
+        &self,
+        name: Option<&str>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate("authority")).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots);
-        let config = match name {
+        Arc::new(match name {
             None => builder.with_no_client_auth(),
             Some(name) => {
                 let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).unwrap();
                 let chain = vec![self.certificate(name)];
                 builder.with_client_auth_cert(chain, key).unwrap()
             }
-        };
-        let name = ServerName::try_from("localhost").unwrap();
-        let tls = ClientConnection::new(Arc::new(config), name).unwrap();
-        let tcp = TcpStream::connect(node.address()).unwrap();
-        tcp.set_read_timeout(Some(TIME_MAX)).unwrap();
-        let stream = StreamOwned::new(tls, tcp.try_clone().unwrap());
-        Connection::over(Box::new(stream), tcp)
+        })
     }
+}
+
+fn tls_stream(node: &Node, config: Arc<ClientConfig>) -> StreamOwned<ClientConnection, TcpStream> {
+    let name = ServerName::try_from("localhost").unwrap();
+    let tls = ClientConnection::new(config, name).unwrap();
+    let tcp = TcpStream::connect(node.address()).unwrap();
+    tcp.set_read_timeout(Some(TIME_MAX)).unwrap();
+    StreamOwned::new(tls, tcp)
 }
 
 /// Large answers and many small ones come through whole.
@@ -132,6 +148,41 @@ fn a_client_certificate_logs_in() {
     assert!(!stranger.try_send(&frame) || stranger.is_broken());
 }
 
+/// Asks for the versions over two connections of one client; returns the kind of the second one's handshake.
+fn second_handshake(node: &Node, config: &Arc<ClientConfig>) -> Option<HandshakeKind> {
+    let ask = |config| {
+        let mut stream = tls_stream(node, config);
+        // ApiVersions in version 0, without a name.
+        let request = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 255, 255];
+        stream.write_all(&request).unwrap();
+        stream.read_exact(&mut [0; 100]).unwrap();
+        stream.conn.handshake_kind()
+    };
+    ask(Arc::clone(config));
+    ask(Arc::clone(config))
+}
+
+/// A resumed session would let in a client whose certificate has expired since.
+#[test]
+fn sessions_are_resumed_only_where_no_client_certificates_are_checked() {
+    let pki = Pki::new();
+    pki.issue("carol");
+    let checks = Node::with(|config| config.tls = Some(pki.files()));
+    let asks_for_none = Node::with(|config| {
+        config.tls = Some(TlsFiles {
+            authorities: None,
+            ..pki.files()
+        });
+    });
+    for version in ALL_VERSIONS {
+        let config = |name| pki.client_config(name, &[*version]);
+        let full = second_handshake(&checks, &config(Some("carol")));
+        assert_eq!(full, Some(HandshakeKind::Full), "{version:?}");
+        let resumed = second_handshake(&asks_for_none, &config(None));
+        assert_eq!(resumed, Some(HandshakeKind::Resumed), "{version:?}");
+    }
+}
+
 #[test]
 fn silent_tls_connections_do_not_block_others_and_are_closed() {
     let pki = Pki::new();
@@ -145,5 +196,5 @@ fn silent_tls_connections_do_not_block_others_and_are_closed() {
     first
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
-    assert_eq!(std::io::Read::read(&mut &*first, &mut [0; 1]).unwrap(), 0);
+    assert_eq!((&*first).read(&mut [0; 1]).unwrap(), 0);
 }
