@@ -19,6 +19,7 @@ use millstream_wire::sasl::{
 use millstream_wire::{ResponseError, StrBytes};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::connection_pace::ConnectionPace;
 use super::login_pace::{Attempt, LoginPace, WAIT_MAX};
@@ -30,7 +31,8 @@ use crate::ledger::Ledger;
 use crate::security::{
     AclSettings, Acls, AuditAction, AuditEvent, Authentication, ByteRate, Identity, LoginError,
     Operation, Principal, Record, RecordError, Resource, ResourceType, SALT_BYTES, SECRET_BYTES,
-    Secret, SecurityConfig, Share, Store, Traffic, UserError, log_changes, sasl_response,
+    Secret, SecurityConfig, Share, Store, Traffic, UserError, log_changes, principal_of,
+    sasl_response,
 };
 
 /// The stream of users and access rules.
@@ -355,6 +357,29 @@ impl SecurityService {
             self.pace.lock().succeeded(attempt, now);
         }
         self.note(login, from);
+    }
+
+    /// Logs in by a client's certificate, which TLS has checked. Returns its user; warns if it names none.
+    pub fn log_in_by(
+        &self,
+        certificate: &CertificateDer<'_>,
+        from: SocketAddr,
+    ) -> Option<Principal> {
+        let principal = principal_of(certificate);
+        match &principal {
+            Some(principal) => self.audit(&AuditEvent {
+                identity: Identity::Known(principal),
+                from,
+                action: AuditAction::LogIn(None),
+                allowed: true,
+            }),
+            None => self.peer_lines.warn(
+                from,
+                format_args!("the client's certificate has no subject that can be a user, so it logs in no user"),
+                self.clock.monotonic(),
+            ),
+        }
+        principal
     }
 
     /// Audits the outcome of a login, if it has ended.

@@ -224,19 +224,18 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write;
 
     use base64::Engine;
     use base64::prelude::BASE64_URL_SAFE_NO_PAD;
     use millstream_base::Timestamp;
     use millstream_sim::SimClock;
-    use parking_lot::Mutex;
     use ring::rand::SystemRandom;
     use ring::signature::{Ed25519KeyPair, KeyPair};
     use serde_json::{Value, json};
     use tempfile::TempDir;
 
     use super::*;
+    use crate::security::tests::lines_of;
 
     /// A key with a name, which signs tokens.
     struct Signer {
@@ -307,31 +306,6 @@ mod tests {
     fn set_of(signers: &[&Signer]) -> String {
         let keys: Vec<Value> = signers.iter().map(|signer| signer.public()).collect();
         json!({ "keys": keys }).to_string()
-    }
-
-    /// Returns the log lines that `run` writes.
-    fn lines_of(run: impl FnOnce()) -> Vec<String> {
-        #[derive(Clone, Default)]
-        struct Lines(Arc<Mutex<Vec<u8>>>);
-
-        impl Write for Lines {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                self.0.lock().write(bytes)
-            }
-
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(move || writer.clone())
-            .finish();
-        tracing::subscriber::with_default(subscriber, run);
-        let text = String::from_utf8(lines.0.lock().clone()).unwrap();
-        text.lines().map(str::to_owned).collect()
     }
 
     #[test]

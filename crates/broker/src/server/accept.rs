@@ -14,7 +14,7 @@ use crate::broker::Broker;
 use crate::connection::Connection;
 use crate::listener::LogIn;
 use crate::peer::{Peer, Stream};
-use crate::security::{AuditAction, AuditEvent, Identity, Tls, handshake_failure, principal_of};
+use crate::security::{Tls, handshake_failure};
 
 /// The wait after a failed accept, for lack of file descriptors for example.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -184,16 +184,8 @@ async fn serve(
     };
     let certificates = stream.get_ref().1.peer_certificates();
     let certificate = certificates.and_then(|certificates| certificates.first());
-    let certified = certificate.and_then(principal_of);
-    if let Some(principal) = &certified {
-        let event = AuditEvent {
-            identity: Identity::Known(principal),
-            from,
-            action: AuditAction::LogIn(None),
-            allowed: true,
-        };
-        event.log();
-    }
+    let certified =
+        certificate.and_then(|certificate| broker.security().log_in_by(certificate, from));
     Connection::new(stream, peer, certified, broker, stop)
         .run()
         .await;

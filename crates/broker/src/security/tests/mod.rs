@@ -7,7 +7,11 @@ mod requests;
 mod secrets;
 mod tls;
 
+use std::io::{self, Write};
+use std::sync::Arc;
+
 use millstream_wire::sasl::{Hash, Iterations};
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -47,4 +51,29 @@ fn acl(
         operation,
         permission,
     }
+}
+
+/// Returns the log lines that `run` writes.
+pub fn lines_of(run: impl FnOnce()) -> Vec<String> {
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, run);
+    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+    text.lines().map(str::to_owned).collect()
 }

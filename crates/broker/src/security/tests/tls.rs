@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use millstream_base::{ByteSize, SystemRandom};
+use millstream_log::{Log, LogConfig};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -12,6 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
 
 use super::*;
+use crate::security::service::SecurityService;
 
 /// An authority, and files that it has signed.
 struct Pki {
@@ -160,6 +163,31 @@ fn the_subject_of_a_client_certificate_is_its_principal() {
         fs::copy(other.path(file), pki.path(file)).unwrap();
     }
     assert!(shake_hands(&tls, pki.client(Some("alice"))).is_none());
+}
+
+#[test]
+fn a_certificate_that_logs_in_no_user_is_warned_of() {
+    let pki = Pki::new();
+    pki.issue("nobody", &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(LogConfig::with_pool(dir.path(), ByteSize(16 << 20))).unwrap();
+    let clock = Arc::clone(log.clock());
+    let (settings, random) = (SecurityConfig::default(), Arc::new(SystemRandom));
+    let security = SecurityService::open(&log, &settings, clock, random).unwrap();
+    let from = "10.0.0.1:50000".parse().unwrap();
+    let lines_about = |name| {
+        let certificate = pki.certificate(name);
+        lines_of(|| drop(security.log_in_by(&certificate, from)))
+    };
+    let [warned] = &lines_about("nobody")[..] else {
+        panic!("no warning");
+    };
+    assert!(warned.contains("no subject that can be a user"), "{warned}");
+    assert!(warned.contains("10.0.0.1:50000"), "{warned}");
+    let [audited] = &lines_about("server")[..] else {
+        panic!("no audit line");
+    };
+    assert!(audited.contains("User:CN=server"), "{audited}");
 }
 
 #[test]
