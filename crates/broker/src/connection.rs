@@ -120,8 +120,8 @@ enum End {
     Gone,
     /// This side closes it.
     Refused(String),
-    /// The received bytes are no request. The requests before them are answered.
-    Malformed(String),
+    /// This side takes no further request, and closes it when those in progress are answered.
+    AfterAnswers(String),
 }
 
 impl From<io::Error> for End {
@@ -132,7 +132,7 @@ impl From<io::Error> for End {
 
 impl From<FrameError> for End {
     fn from(error: FrameError) -> End {
-        End::Malformed(error.to_string())
+        End::AfterAnswers(error.to_string())
     }
 }
 
@@ -165,14 +165,17 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
     pub async fn run(mut self) {
         let address = self.client.peer().address;
         let mut end = self.serve().await;
-        if let Err(End::Malformed(why)) = end {
+        if let Err(End::AfterAnswers(why)) = end {
             // The rest of the request is not read, so its memory is free for others.
             (self.arriving, self.received) = (None, BytesMut::new());
-            end = self.finish().await.and(Err(End::Refused(why)));
+            end = match self.finish().await {
+                Ok(()) | Err(End::Gone) => Err(End::Refused(why)),
+                other => other,
+            };
         }
         match end {
             Ok(()) | Err(End::Gone) => {}
-            Err(End::Refused(why) | End::Malformed(why)) => {
+            Err(End::Refused(why) | End::AfterAnswers(why)) => {
                 self.broker.counters.failed.add_one();
                 self.broker
                     .warn_of(address, format_args!("connection closed: {why}"));
@@ -183,6 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
 
     async fn serve(&mut self) -> Result<(), End> {
         while !*self.stop.borrow() {
+            self.session_lasts()?;
             self.take_requests().await?;
             let may_read = self.may_take();
             let is_idle = self.pending.is_empty();
@@ -191,11 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             if may_read && !self.make_room().await? {
                 continue;
             }
-            let session = self.client.session_lasts();
-            if session.is_some_and(|lasts| lasts.is_zero()) {
-                let why = "its token has expired, and it has not logged in again".to_owned();
-                return Err(End::Refused(why));
-            }
+            let session = self.session_lasts()?;
             let session_max = session.unwrap_or_default().min(SESSION_LOOK_MAX);
             let silence_max = self.silence_max();
             let (resume_at, is_held) = match &self.hold {
@@ -243,6 +243,18 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             }
         }
         self.finish().await
+    }
+
+    /// Returns how long a login by a token still lasts.
+    fn session_lasts(&mut self) -> Result<Option<Duration>, End> {
+        let lasts = self.client.session_lasts();
+        if lasts.is_some_and(|lasts| lasts.is_zero()) {
+            // Requests that wait on subscriptions may otherwise take forever.
+            self.client.subscriptions.end();
+            let why = "its token has expired, and it has not logged in again".to_owned();
+            return Err(End::AfterAnswers(why));
+        }
+        Ok(lasts)
     }
 
     /// Returns whether another request may begin now. It must not while the bytes of the last
@@ -311,12 +323,12 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         let stall_max = self.large_stall_max();
         if arriving.silent >= stall_max {
             let why = "it has stopped in the middle of a request".to_owned();
-            return Err(End::Malformed(why));
+            return Err(End::AfterAnswers(why));
         }
         let is_slow = arriving.waited >= patience(stall_max, self.received.len());
         if is_slow && self.broker.memory().is_wanted(arriving.bytes) {
             let why = "it sends its request slowly, and others need the memory".to_owned();
-            return Err(End::Malformed(why));
+            return Err(End::AfterAnswers(why));
         }
         Ok(())
     }
@@ -328,7 +340,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
         if !self.received.is_empty() {
             let why = "it has stopped in the middle of a request".to_owned();
-            return Err(End::Malformed(why));
+            return Err(End::AfterAnswers(why));
         }
         if !self.is_quiet {
             self.received = BytesMut::new();
@@ -379,7 +391,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 && !self.client.may_ask(api)
             {
                 let why = format!("it sends {api:?} before it has logged in");
-                return Err(End::Malformed(why));
+                return Err(End::AfterAnswers(why));
             }
             let (mut header, request) = match decode_request(frame) {
                 Ok(request) => request,
@@ -389,7 +401,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                         self.write(answer, AnswerRooms::default()).await?;
                         continue;
                     }
-                    return Err(End::Malformed(error.to_string()));
+                    return Err(End::AfterAnswers(error.to_string()));
                 }
             };
             let bound = requests::bound(

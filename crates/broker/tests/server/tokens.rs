@@ -14,7 +14,7 @@ use millstream_wire::messages::{
     MetadataRequest, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
 };
 use millstream_wire::sasl::BearerMessage;
-use millstream_wire::{ApiKey, ResponseError};
+use millstream_wire::{ApiKey, Response, ResponseError};
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
@@ -26,7 +26,7 @@ use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
 use crate::logins::{ADMIN, add_admin, guard};
-use crate::support::{Connection, Node, ask, text};
+use crate::support::{Connection, Node, ask, fetch_request, text};
 
 /// A key for these tests alone.
 const RSA: &[u8] = include_bytes!("data/rsa_for_tests.pem");
@@ -422,6 +422,25 @@ fn a_token_logs_in_until_it_expires() {
     let request = SaslHandshakeRequest::default().with_mechanism(text("PLAIN"));
     let answer = ask!(client, SaslHandshake, 1, request);
     assert_eq!(answer.error_code, ResponseError::IllegalSaslState.code());
+}
+
+#[test]
+fn requests_in_progress_are_answered_when_the_token_expires() {
+    let dir = tempfile::tempdir().unwrap();
+    let signer = Signer::p256();
+    let node = node(&signer, &dir.path().join("keys.json"));
+    node.connect().log_in(ADMIN).create_topic("t", 1);
+    let mut client = node.connect();
+    let answer = client.show(&token_for(&signer, "alice", 2.0));
+    assert_eq!(answer.error_code, 0, "{answer:?}");
+    // There are no records, so it waits until the token has expired.
+    let request = fetch_request(&[("t", 0, 0)]).with_max_wait_ms(4_000);
+    client.send(11, request);
+    let Response::Fetch(fetched) = client.receive(ApiKey::Fetch, 11).1 else {
+        panic!("it is an answer to that");
+    };
+    assert_eq!(fetched.topics[0].partitions[0].error_code, 0);
+    assert!(client.receive_frame().is_none());
 }
 
 #[test]
