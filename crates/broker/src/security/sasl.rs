@@ -1,5 +1,6 @@
 //! The server's side of SASL: authenticates the client of a connection.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -277,19 +278,22 @@ impl Authentication {
     /// Handles a message and returns the answer. `nonce` is random, and a new one for every
     /// message.
     ///
-    /// With PLAIN this hashes the password, which takes milliseconds; all else is fast.
+    /// With PLAIN this hashes the password, which takes milliseconds; all else is fast. `users` may be a lock: it is
+    /// dropped before that.
     ///
     /// # Errors
     /// When the client is refused; then the login has failed.
     pub fn message(
         &mut self,
-        users: &Users,
+        users: impl Deref<Target = Users>,
         nonce: &Nonce,
         message: &[u8],
     ) -> Result<Bytes, LoginError> {
         let (state, answer) = match std::mem::replace(&mut self.state, State::Failed) {
             State::Chosen(Mechanism::Plain) => self.check_password(users, message)?,
-            State::Chosen(Mechanism::Scram(hash)) => self.challenge(users, hash, nonce, message)?,
+            State::Chosen(Mechanism::Scram(hash)) => {
+                self.challenge(&users, hash, nonce, message)?
+            }
             State::Chosen(Mechanism::OAuthBearer) => self.check_token(message)?,
             State::Challenged(challenge) => check_proof(*challenge, message)?,
             State::Silent | State::Done(_) | State::Failed => return Err(LoginError::Order),
@@ -300,7 +304,7 @@ impl Authentication {
 
     fn check_password(
         &mut self,
-        users: &Users,
+        users: impl Deref<Target = Users>,
         message: &[u8],
     ) -> Result<(State, Bytes), LoginError> {
         let message = PlainMessage::parse(message)?;
@@ -308,7 +312,9 @@ impl Authentication {
         if !message.authorization.is_empty() && message.authorization != message.user {
             return Err(LoginError::OtherAuthorization);
         }
-        let has_password = users.has_password(message.user, message.password);
+        let claimed = users.claimed_password(message.user);
+        drop(users);
+        let has_password = claimed.is(message.password);
         let principal = Principal::user(message.user).filter(|_| has_password);
         let principal = principal.ok_or(LoginError::Password)?;
         Ok((State::Done(principal), Bytes::new()))

@@ -312,7 +312,8 @@ impl SecurityService {
         // A check that has begun goes on when the client disconnects: its attempt counts.
         let taken = tokio::task::spawn_blocking(move || {
             let mut login = login.lock();
-            let answer = login.message(service.store.read().users(), &nonce, &message);
+            let users = RwLockReadGuard::map(service.store.read(), Store::users);
+            let answer = login.message(users, &nonce, &message);
             service.ended(&login, from, attempt);
             drop(turn);
             (answer, login.is_failed())

@@ -133,6 +133,24 @@ pub(super) struct Claimed {
     pub exists: bool,
 }
 
+/// The credentials that a password is checked against: the stronger one first, made up if the user does not have it.
+#[derive(Debug)]
+pub(super) struct ClaimedPassword([Claimed; 2]);
+
+impl ClaimedPassword {
+    /// Returns whether the user exists and this is its password. Of two credentials the stronger one counts. This hashes
+    /// the password, which takes milliseconds.
+    pub(super) fn is(&self, password: &str) -> bool {
+        // Both are hashed in any case, so that it takes the same time.
+        let claims = self.0.each_ref().map(|claimed| {
+            let is_password = claimed.credential.is_of(password);
+            (claimed.exists, is_password)
+        });
+        let mut known = claims.into_iter().filter(|(exists, _)| *exists);
+        known.next().is_some_and(|(_, is_password)| is_password)
+    }
+}
+
 impl Users {
     /// Returns a set without users.
     pub fn new(secret: Secret) -> Self {
@@ -188,16 +206,9 @@ impl Users {
         }
     }
 
-    /// Returns, for PLAIN, whether the user exists and this is its password. Of two credentials the
-    /// stronger one counts.
-    pub(super) fn has_password(&self, user: &str, password: &str) -> bool {
-        let claims = [Hash::Sha512, Hash::Sha256].map(|hash| {
-            let claimed = self.claimed(user, hash);
-            // Both are hashed in any case, so that it takes the same time.
-            (claimed.exists, claimed.credential.is_of(password))
-        });
-        let mut known = claims.into_iter().filter(|(exists, _)| *exists);
-        known.next().is_some_and(|(_, is_password)| is_password)
+    /// Returns the credentials that a PLAIN login is checked against.
+    pub(super) fn claimed_password(&self, user: &str) -> ClaimedPassword {
+        ClaimedPassword([Hash::Sha512, Hash::Sha256].map(|hash| self.claimed(user, hash)))
     }
 
     /// Returns a credential like that of an existing user, with a password that no client has. For
