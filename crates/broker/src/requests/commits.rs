@@ -27,6 +27,7 @@ use super::topics::{knows, may_named, topic_name};
 use super::{groups, transactions};
 use crate::broker::Broker;
 use crate::client::Client;
+use crate::key_transactions::is_own_id;
 use crate::reply::Reply;
 use crate::security::Operation;
 use crate::topic_names::NAME_BYTES_MAX;
@@ -153,6 +154,9 @@ impl Handle for TxnOffsetCommitRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, client: &mut Client, version: i16) -> Reply {
+        if is_own_id(&self.transactional_id) {
+            return self.refused(version, ResponseError::InvalidRequest).into();
+        }
         of_known_partitions(client, version, self, |request| {
             transactions::commit(broker, version, request)
         })

@@ -24,6 +24,7 @@ use crate::client::Client;
 use crate::copied::copy_of;
 use crate::error::response_error;
 use crate::groups::Partition;
+use crate::key_transactions::is_own_id;
 use crate::partitions::lane_of;
 use crate::reply::Reply;
 use crate::security::{Operation, Traffic};
@@ -139,6 +140,11 @@ struct RequestedTopic {
 fn produce(broker: &Broker, client: &mut Client, version: i16, request: ProduceRequest) -> Reply {
     if !(-1..=1).contains(&request.acks) {
         let error = ResponseError::InvalidRequiredAcks;
+        return request.refused(version, error).into();
+    }
+    let id = request.transactional_id.as_ref();
+    if id.is_some_and(|id| is_own_id(id)) {
+        let error = ResponseError::InvalidRequest;
         return request.refused(version, error).into();
     }
     let deadline = Instant::now() + Duration::from_millis(request.timeout_ms.max(0) as u64);

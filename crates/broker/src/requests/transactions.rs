@@ -158,6 +158,12 @@ impl Handle for AddPartitionsToTxnRequest {
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
         let transactions = Arc::clone(broker.transactions());
+        let mut asked = self.transactions.iter();
+        if is_own_id(&self.v3_and_below_transactional_id)
+            || asked.any(|asked| is_own_id(&asked.transactional_id))
+        {
+            return self.refused(version, ResponseError::InvalidRequest).into();
+        }
         Reply::later(async move {
             let answer = service::add(&transactions, version, &self).await;
             answer.unwrap_or_else(|error| self.refused(version, error))
@@ -217,6 +223,9 @@ impl Handle for AddOffsetsToTxnRequest {
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
         let transactions = Arc::clone(broker.transactions());
+        if is_own_id(&self.transactional_id) {
+            return self.refused(version, ResponseError::InvalidRequest).into();
+        }
         Reply::later(async move {
             let answer = service::add_offsets(&transactions, version, &self).await;
             answer.unwrap_or_else(|error| self.refused(version, error))
@@ -241,6 +250,9 @@ impl Handle for EndTxnRequest {
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
         let transactions = Arc::clone(broker.transactions());
+        if is_own_id(&self.transactional_id) {
+            return self.refused(version, ResponseError::InvalidRequest).into();
+        }
         Reply::later(async move {
             let answer = service::end(&transactions, version, &self).await;
             answer.unwrap_or_else(|error| self.refused(version, error))

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use millstream_base::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 use millstream_record::{ChunkBuilder, Compression, Producer};
-use millstream_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use millstream_wire::messages::add_partitions_to_txn_request::{
+    AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
+};
 use millstream_wire::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
@@ -136,6 +138,59 @@ fn records_without_a_key_are_refused_in_transactions_of_compacted_topics() {
     let refused = &produced.responses[0].partition_responses[0];
     assert_eq!(refused.error_code, ResponseError::InvalidRecord.code());
     assert_eq!(refused.record_errors[0].batch_index, 0);
+}
+
+#[test]
+fn clients_cannot_use_the_transactions_of_the_broker() {
+    let (_node, mut client) = with_topic(1);
+    let own = || TransactionalId(StrBytes::from_static_str("__millstream.keys.0"));
+    let refused = ResponseError::InvalidRequest.code();
+
+    let request = InitProducerIdRequest::default().with_transactional_id(Some(own()));
+    assert_eq!(ask!(client, InitProducerId, 4, request).error_code, refused);
+
+    let topic = AddPartitionsToTxnTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![0]);
+    let request = AddPartitionsToTxnRequest::default()
+        .with_v3_and_below_transactional_id(own())
+        .with_v3_and_below_topics(vec![topic.clone()]);
+    let added = ask!(client, AddPartitionsToTxn, 3, request).results_by_topic_v3_and_below;
+    let added = added[0].results_by_partition[0].partition_error_code;
+    assert_eq!(added, refused);
+    let transaction = AddPartitionsToTxnTransaction::default()
+        .with_transactional_id(own())
+        .with_topics(vec![topic]);
+    let request = AddPartitionsToTxnRequest::default().with_transactions(vec![transaction]);
+    let added = ask!(client, AddPartitionsToTxn, 4, request);
+    assert_eq!(added.error_code, refused);
+
+    let request = AddOffsetsToTxnRequest::default()
+        .with_transactional_id(own())
+        .with_group_id(group_id("g"));
+    let added = ask!(client, AddOffsetsToTxn, 3, request);
+    assert_eq!(added.error_code, refused);
+
+    let partition = TxnOffsetCommitRequestPartition::default();
+    let topic = TxnOffsetCommitRequestTopic::default()
+        .with_name(topic_name("t"))
+        .with_partitions(vec![partition]);
+    let request = TxnOffsetCommitRequest::default()
+        .with_transactional_id(own())
+        .with_group_id(group_id("g"))
+        .with_topics(vec![topic]);
+    let committed = ask!(client, TxnOffsetCommit, 3, request);
+    assert_eq!(committed.topics[0].partitions[0].error_code, refused);
+
+    for version in [9, 12] {
+        let request = produce_request("t", 0, chunk(0, 0)).with_transactional_id(Some(own()));
+        let produced = ask!(client, Produce, version, request);
+        let produced = produced.responses[0].partition_responses[0].error_code;
+        assert_eq!(produced, refused);
+    }
+
+    let request = EndTxnRequest::default().with_transactional_id(own());
+    assert_eq!(ask!(client, EndTxn, 3, request).error_code, refused);
 }
 
 fn commit_offsets(
