@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use millstream_wire::{
-    ApiKey, FrameError, Pieces, RequestHeader, decode_request, missing_bytes, request_api,
-    take_frame,
+    ApiKey, FIELD_BYTES, FrameError, Pieces, Request, RequestError, RequestHeader,
+    decode_counted_request, decode_request, missing_bytes, request_api, take_frame,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -113,6 +113,9 @@ enum Event {
     /// It is time to check the connection again.
     Look,
 }
+
+/// A request, and the memory of its fields, if they are not few.
+type Decoded = Result<(RequestHeader, Request, Option<OwnedSemaphorePermit>), RequestError>;
 
 /// Why a connection ends.
 enum End {
@@ -393,7 +396,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
                 let why = format!("it sends {api:?} before it has logged in");
                 return Err(End::AfterAnswers(why));
             }
-            let (mut header, request) = match decode_request(frame) {
+            let (mut header, request, _fields) = match self.decode(frame).await? {
                 Ok(request) => request,
                 Err(error) => {
                     if let Some(answer) = error.answer() {
@@ -434,6 +437,25 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
             });
         }
         Ok(())
+    }
+
+    /// Decodes a request. Its fields may take many times the memory of the frame, so they are counted while the request
+    /// waits for memory of its answer.
+    async fn decode(&mut self, frame: Bytes) -> Result<Decoded, End> {
+        let decoded = decode_counted_request(frame.clone());
+        let fields = decoded.as_ref().map_or(0, |(_, _, fields)| *fields);
+        let bytes = fields * FIELD_BYTES;
+        if bytes <= UNCOUNTED_BYTES_MAX {
+            return Ok(decoded.map(|(header, request, _)| (header, request, None)));
+        }
+        if let Some(memory) = self.broker.memory().try_take_decoded(bytes) {
+            return Ok(decoded.map(|(header, request, _)| (header, request, Some(memory))));
+        }
+        // Only the frame waits, which is counted, and no answer holds memory meanwhile.
+        drop(decoded);
+        self.answer_all().await?;
+        let memory = self.broker.memory().take_decoded(bytes).await;
+        Ok(decode_request(frame).map(|(header, request)| (header, request, Some(memory))))
     }
 
     /// Handles a message of a login that has no request around it; its answer has none either.

@@ -14,10 +14,16 @@ const SMALL_BYTES_MAX: usize = 64 << 10;
 /// One of this many bytes is reserved for small requests.
 const SMALL_SHARE: usize = 4;
 
+/// There is one byte more for each of this many, for the fields of decoded requests.
+const DECODED_SHARE: usize = 4;
+
 /// The account of the memory for requests.
 pub struct Memory {
     small: Share,
     large: Share,
+    /// The fields of decoded requests that have not begun. A connection takes it while it holds memory of its request,
+    /// and before it waits for that of the answer. So no two connections wait for each other.
+    decoded: Share,
 }
 
 struct Share {
@@ -28,16 +34,17 @@ struct Share {
 }
 
 impl Memory {
-    /// Returns an account of `bytes` bytes in all.
+    /// Returns an account of `bytes` bytes in all, beside those of decoded fields.
     pub fn new(bytes: usize) -> Memory {
         let small = bytes / SMALL_SHARE;
         Memory {
             small: Share::new(small),
             large: Share::new(bytes - small),
+            decoded: Share::new(bytes / DECODED_SHARE),
         }
     }
 
-    /// Returns how many bytes are in use.
+    /// Returns how many bytes are in use, without those of decoded fields.
     pub fn used(&self) -> u64 {
         let used = |share: &Share| share.units as usize - share.free.available_permits();
         ((used(&self.small) + used(&self.large)) * UNIT) as u64
@@ -52,18 +59,22 @@ impl Memory {
 
     /// Takes memory for a request of `bytes` bytes, if it is available at once.
     pub fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let share = self.share(bytes);
-        let free = Arc::clone(&share.free);
-        free.try_acquire_many_owned(share.units_of(bytes)).ok()
+        self.share(bytes).try_take(bytes)
     }
 
     /// Waits for memory for a request of `bytes` bytes.
     pub async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let share = self.share(bytes);
-        let free = Arc::clone(&share.free);
-        let _waiting = Waiting::begin(share);
-        let permit = free.acquire_many_owned(share.units_of(bytes)).await;
-        permit.expect("the semaphore is never closed")
+        self.share(bytes).take(bytes).await
+    }
+
+    /// Takes memory for the decoded fields of a request, if it is available at once.
+    pub fn try_take_decoded(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.decoded.try_take(bytes)
+    }
+
+    /// Waits for memory for the decoded fields of a request.
+    pub async fn take_decoded(&self, bytes: usize) -> OwnedSemaphorePermit {
+        self.decoded.take(bytes).await
     }
 
     /// Returns whether others wait for the memory that a request of `bytes` bytes takes.
@@ -96,6 +107,18 @@ impl Share {
             units,
             waiting: AtomicUsize::new(0),
         }
+    }
+
+    fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let free = Arc::clone(&self.free);
+        free.try_acquire_many_owned(self.units_of(bytes)).ok()
+    }
+
+    async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let free = Arc::clone(&self.free);
+        let _waiting = Waiting::begin(self);
+        let permit = free.acquire_many_owned(self.units_of(bytes)).await;
+        permit.expect("the semaphore is never closed")
     }
 
     /// Returns a request's units. A request that exceeds the whole memory waits until it is alone.

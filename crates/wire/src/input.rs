@@ -23,9 +23,11 @@ use kafka_protocol::protocol::buf::{ByteBuf, NotEnoughBytesError};
 
 use crate::error::Malformed;
 
-/// The most fields that a request may have: a fetch of 140,000 partitions. A decoded field takes up to
-/// about 100 bytes.
+/// The most fields that a request may have: a fetch of 140,000 partitions.
 pub const REQUEST_FIELDS_MAX: usize = 1 << 20;
+
+/// The bytes that a decoded field takes up to, about.
+pub const FIELD_BYTES: usize = 100;
 
 /// The most fields that a response may have: the metadata of 600,000 partitions.
 pub const RESPONSE_FIELDS_MAX: usize = 1 << 23;
@@ -105,6 +107,11 @@ impl Input {
             fault: None,
             version: 0,
         }
+    }
+
+    /// Returns how many fields of a request have been read.
+    pub(crate) fn request_fields(&self) -> usize {
+        REQUEST_FIELDS_MAX - self.fields_left
     }
 
     /// Returns the version of the native message that is decoded.

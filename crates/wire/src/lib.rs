@@ -92,10 +92,11 @@ pub use error::{EncodeError, FrameError, Malformed, ResponseFrameError};
 pub use fetch::{FetchResponse, FetchedPartition, FetchedTopic};
 pub use frame::{FRAME_HEADER_BYTES, missing_bytes, take_frame};
 pub use header::RequestHeader;
-pub use input::{REQUEST_FIELDS_MAX, RESPONSE_FIELDS_MAX};
+pub use input::{FIELD_BYTES, REQUEST_FIELDS_MAX, RESPONSE_FIELDS_MAX};
 pub use log_dirs::{DescribeLogDirsResponse, LogDir};
 pub use message::{
-    correlation_id, decode_request, decode_response, encode_request, encode_response, request_api,
+    correlation_id, decode_counted_request, decode_request, decode_response, encode_request,
+    encode_response, request_api,
 };
 pub use metadata::{Brokers, MetadataPartition, MetadataResponse, MetadataTopic};
 pub use pieces::{Pieces, SHARED_BYTES_MIN};

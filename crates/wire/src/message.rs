@@ -21,6 +21,19 @@ use crate::request_error::RequestError;
 /// If the request is not supported, malformed or incomplete. [`RequestError::answer`] returns
 /// the answer to the client; if there is none, close the connection.
 pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestError> {
+    let (header, request, _) = decode_counted_request(frame)?;
+    Ok((header, request))
+}
+
+/// Decodes a request. Also returns the number of its fields, each of which takes up to about [`FIELD_BYTES`] in memory.
+///
+/// # Errors
+/// See [`decode_request`].
+///
+/// [`FIELD_BYTES`]: crate::FIELD_BYTES
+pub fn decode_counted_request(
+    frame: Bytes,
+) -> Result<(RequestHeader, Request, usize), RequestError> {
     let (header, mut input) = RequestHeader::decode(frame)?;
     let decoded = match (header.api, header.version) {
         (ApiKey::InitProducerId, TWO_PHASE_FROM..) => decode_init_producer_id(&mut input),
@@ -29,7 +42,7 @@ pub fn decode_request(frame: Bytes) -> Result<(RequestHeader, Request), RequestE
         (api, version) => Request::decode(api, request_layout(api, version), &mut input),
     };
     match decoded {
-        Ok(request) => Ok((header, request)),
+        Ok(request) => Ok((header, request, input.request_fields())),
         Err(malformed) => Err(RequestError::Body { header, malformed }),
     }
 }

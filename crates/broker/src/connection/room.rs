@@ -118,7 +118,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         }
     }
 
-    async fn answer_all(&mut self) -> Result<(), End> {
+    pub(super) async fn answer_all(&mut self) -> Result<(), End> {
         while !self.pending.is_empty() {
             self.answer_first().await?;
         }

@@ -1,6 +1,7 @@
 //! Tests of waiting requests: the memory that they hold, and their objective.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 
 use bytes::BytesMut;
 use millstream_base::{ByteSize, SystemRandom};
@@ -8,7 +9,7 @@ use millstream_log::{Background, Log, LogConfig, StreamConfig};
 use millstream_pool::{Objective, Pool};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use millstream_wire::messages::{ProduceRequest, TopicName};
+use millstream_wire::messages::{MetadataRequest, ProduceRequest, TopicName};
 use millstream_wire::{ApiKey, StrBytes, encode_request};
 
 use super::*;
@@ -94,6 +95,32 @@ async fn a_request_that_waits_for_the_disk_frees_its_memory_for_the_next_one() {
     assert!(connection.received.is_empty());
     let is_free = connection.received.try_reclaim(frame.len());
     assert!(is_free, "something holds the frame of the request");
+}
+
+#[tokio::test]
+async fn the_fields_of_a_request_are_counted_until_it_begins() {
+    let mut open = open(None);
+    let connection = &mut open.connection;
+    let broker = Arc::clone(&connection.broker);
+    let all = broker.memory().take_decoded(usize::MAX).await;
+    let request = MetadataRequest::default().with_topics(Some(vec![Default::default(); 1000]));
+    let header = RequestHeader {
+        api: ApiKey::Metadata,
+        version: 9,
+        correlation_id: 1,
+        client_id: None,
+    };
+    let frame = encode_request(&header, &request.into()).unwrap();
+    connection.received = BytesMut::from(&frame.into_bytes()[..]);
+    {
+        let mut taking = pin!(connection.take_requests());
+        let waits = timeout(Duration::from_millis(50), &mut taking).await;
+        assert!(waits.is_err(), "it does not wait for the memory");
+        drop(all);
+        assert!(taking.await.is_ok());
+    }
+    assert_eq!(connection.pending.len(), 1);
+    assert!(broker.memory().try_take_decoded(usize::MAX).is_some());
 }
 
 #[tokio::test]

@@ -10,8 +10,9 @@ use super::round_trips::{body, header, versions};
 use crate::forge::{Forge, any_request, any_response};
 use crate::input::{FieldsMax, Input, Lengths};
 use crate::{
-    ApiKey, REQUEST_FIELDS_MAX, Request, RequestError, Response, ResponseError, decode_request,
-    decode_response, encode_request, encode_response, request_api,
+    ApiKey, REQUEST_FIELDS_MAX, Request, RequestError, Response, ResponseError,
+    decode_counted_request, decode_request, decode_response, encode_request, encode_response,
+    request_api,
 };
 
 /// Returns a request with this body.
@@ -175,6 +176,21 @@ fn errors_name_the_unsupported_request() {
     );
     let error = decode_request(Bytes::from_static(b"\0\0\0\x02\0\0\0\x05")).unwrap_err();
     assert_eq!(error.answer(), None);
+}
+
+#[test]
+fn the_fields_of_a_request_are_counted() {
+    let fields = |topics| {
+        let request =
+            MetadataRequest::default().with_topics(Some(vec![Default::default(); topics]));
+        [1, 9].map(|version| {
+            let whole = encode_request(&header(ApiKey::Metadata, version), &request.clone().into());
+            decode_counted_request(body(whole.unwrap())).unwrap().2
+        })
+    };
+    let few = fields(1);
+    // The length of a name, its bytes, and in the newer version also tags.
+    assert_eq!(fields(101), [few[0] + 200, few[1] + 300]);
 }
 
 #[test]
