@@ -273,7 +273,7 @@ fn a_source_of_a_server_reports_records_that_a_crash_took_back() {
     give(&mut again, 13);
 }
 
-/// Gives records until the source is at this position, and returns what it saves.
+/// Gives records up to a position, and returns the saved positions.
 fn give_up_to(source: &mut StreamSource, next: u64) -> Vec<u8> {
     let positions = source.positions().unwrap();
     let mut out = Output::default();
