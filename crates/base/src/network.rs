@@ -68,10 +68,10 @@ pub fn is_loopback(address: IpAddr) -> bool {
 }
 
 /// A client may wait for minutes on a connection. Firewalls forget it after a few minutes without packets, and neither side
-/// would learn that the other one is gone. The system asks after this time, and then in these intervals.
+/// would learn that the other one is gone. The system sends a probe after this time, and then in these intervals.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
-/// So many questions without an answer end the connection.
+/// This many unanswered probes end the connection.
 const KEEP_ALIVE_COUNT: u32 = 4;
 
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {

@@ -467,7 +467,8 @@ fn hears(listener: &mut Option<EventListener>, event: &Event, waker: &Waker) -> 
 }
 
 impl Shared {
-    /// Reads the saved positions of the places, in order. No record before them was lost since.
+    /// Reads the saved positions of the places, in order. Fails if records before one of them were lost since, as far as its
+    /// epoch is known.
     fn held_positions(&self, saved: &[u8]) -> Result<Vec<Offset>, SourceError> {
         let name = self.stream.name();
         let uuid = *self.stream.uuid().as_bytes();

@@ -199,7 +199,9 @@ pub use state::changelog_reader::{ChangelogReader, RestoreChange, ValuePage};
 pub use state::collected::Collected;
 pub use state::counters::{CounterOf, Counters};
 pub use state::element::{Element, PartialElement};
-pub use state::greatest::{Greatest, GreatestEntries, GreatestQuery, SearchError};
+pub use state::greatest::{
+    Greatest, GreatestEntries, GreatestQuery, SearchError, VALUES_BYTES_MAX,
+};
 pub use state::late::LateTo;
 pub use state::lists::{ListOf, Lists};
 #[doc(hidden)]

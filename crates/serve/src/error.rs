@@ -7,7 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use millstream_flow::serving::{CallError, whole_seconds};
-use millstream_flow::{AskError, NotWatched, SearchError};
+use millstream_flow::{AskError, NotWatched, SearchError, VALUES_BYTES_MAX};
 use serde_json::json;
 
 use crate::bounds::{ENTRIES_MAX, KEYS_MAX};
@@ -161,6 +161,10 @@ pub enum RequestError {
          of=<field>, or of=<field>/<field> within another"
     )]
     Numbers { element: String, misfit: String },
+    #[error(
+        "the values of these keys of the element {element:?} take more than {} MiB: ask for fewer", VALUES_BYTES_MAX >> 20
+    )]
+    Large { element: String },
     #[error("the element {element:?} has no answer to top: {error}")]
     Search { element: String, error: SearchError },
     #[error("unknown element {element:?} in by: the flow {flow:?} has the elements {}", .known.join(", "))]
@@ -404,6 +408,11 @@ impl RequestError {
             | RequestError::Increment
             | RequestError::Changes(_)
             | RequestError::QueryText
+            | RequestError::Large { .. }
+            | RequestError::Search {
+                error: SearchError::Large,
+                ..
+            }
             | RequestError::TornBody => StatusCode::BAD_REQUEST,
             RequestError::NoCheckpoints { .. }
             | RequestError::NoPositions { .. }

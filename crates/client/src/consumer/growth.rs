@@ -1,5 +1,6 @@
 //! Partitions that are added to a stream while a consumer reads it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::Consumer;
+use super::{Consumer, Positions};
 use crate::client::{Client, Topic};
 use crate::error::ClientError;
 use crate::offsets::{Isolation, Start, TopicPartition};
@@ -106,15 +107,13 @@ impl Consumer {
             self.fetching = None;
             return Ok(());
         }
-        // The server may have lost records while a partition was paused, as before any other subscription.
-        self.is_outdated = true;
-        let found = match self.check_positions().await {
-            Ok(()) => {
-                let of =
-                    |place: &TopicPartition| Some((place.clone(), *self.positions.get(place)?));
-                let positions = self.unfetched.iter().filter_map(of).collect();
-                self.by_server(&positions).await
+        let found = match self.is_history_new().await {
+            // The others may have passed on records that are lost by now, so all begin anew.
+            Ok(true) => {
+                self.stop_fetching();
+                return Ok(());
             }
+            Ok(false) => self.by_server_of_unfetched().await,
             Err(error) => Err(error),
         };
         match found {
@@ -128,6 +127,27 @@ impl Consumer {
                 Ok(())
             }
         }
+    }
+
+    /// Asks for fresh metadata. Returns whether a stream was made again, or a server has lost records, since the positions were
+    /// checked: the event that tells of it may not have come yet.
+    async fn is_history_new(&mut self) -> Result<bool, ClientError> {
+        self.refresh().await?;
+        for (place, (id, epoch)) in &self.epochs {
+            let topic = self.fetching_client.topic(&place.topic).await?;
+            if topic.id != *id || topic.epoch(place.partition) > *epoch {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn by_server_of_unfetched(&mut self) -> Result<HashMap<i32, Positions>, ClientError> {
+        // Notes the ids and epochs of added partitions.
+        self.check_positions().await?;
+        let places = self.unfetched.iter();
+        let positions = places.filter_map(|it| Some((it.clone(), *self.positions.get(it)?)));
+        self.by_server(&positions.collect()).await
     }
 }
 

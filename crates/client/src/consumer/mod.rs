@@ -339,13 +339,18 @@ impl Consumer {
         }
     }
 
+    async fn refresh(&mut self) -> Result<(), ClientError> {
+        let mut topics: Vec<&str> = self.positions.keys().map(|place| &*place.topic).collect();
+        topics.dedup();
+        self.fetching_client.refresh(&topics).await?;
+        self.is_outdated = false;
+        Ok(())
+    }
+
     /// Moves the positions of streams that were made again, and those behind records that a crash took back.
     async fn check_positions(&mut self) -> Result<(), ClientError> {
         if self.is_outdated {
-            let mut topics: Vec<&str> = self.positions.keys().map(|place| &*place.topic).collect();
-            topics.dedup();
-            self.fetching_client.refresh(&topics).await?;
-            self.is_outdated = false;
+            self.refresh().await?;
         }
         self.check_ids().await?;
         self.check_epochs().await

@@ -11,7 +11,7 @@ use crate::run::state_request::{Progress, StateAnswer, StateRequest};
 use crate::run::workers::Workers;
 use crate::sources::positions::Position;
 use crate::stage::user_code::catch;
-use crate::state::greatest;
+use crate::state::greatest::{self, VALUES_BYTES_MAX, bytes_of};
 use crate::state::ordered::{OrderedState, ReadLevel, StateValue, WouldWait};
 use crate::state::partial::StateReader;
 use crate::topology::watermark::watermark_of;
@@ -118,10 +118,10 @@ fn answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, BoxE
             level,
         } => {
             let state = &**element(name)?;
-            let values = keys.iter().map(|key| value(state, key, *level)).collect();
+            let values = values(keys, |key| Ok::<_, BoxError>(value(state, key, *level)))?;
             // Otherwise a value that cannot be read would look absent.
             state.is_whole()?;
-            StateAnswer::Values(values)
+            values
         }
         StateRequest::Range {
             element: name,
@@ -170,8 +170,7 @@ fn try_answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, 
         } => {
             let state = workers.state(element).and_then(|state| state.ordered());
             let state = state.ok_or(WouldWait)?;
-            let values = keys.iter().map(|key| state.try_read(key, *level));
-            Ok(StateAnswer::Values(values.collect::<Result<_, _>>()?))
+            values(keys, |key| state.try_read(key, *level))
         }
         StateRequest::Progress { checkpoint } => {
             let positions = match checkpoint {
@@ -185,6 +184,25 @@ fn try_answer(workers: &Workers, request: &StateRequest) -> Result<StateAnswer, 
             Err(WouldWait)
         }
     }
+}
+
+/// Reads the values of keys until they take too much memory.
+fn values<E>(
+    keys: &[String],
+    mut read: impl FnMut(&str) -> Result<Option<StateValue>, E>,
+) -> Result<StateAnswer, E> {
+    let mut bytes = 0;
+    let mut values = Vec::new();
+    for key in keys {
+        let found = read(key)?;
+        let value = found.as_ref().and_then(|found| found.value.as_ref());
+        bytes += value.map_or(0, bytes_of);
+        values.push(found);
+        if bytes > VALUES_BYTES_MAX && values.len() > 1 {
+            return Ok(StateAnswer::Large);
+        }
+    }
+    Ok(StateAnswer::Values(values))
 }
 
 fn value(state: &dyn StateReader, key: &str, level: ReadLevel) -> Option<StateValue> {

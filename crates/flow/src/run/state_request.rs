@@ -64,6 +64,8 @@ pub enum StateAnswer {
     Greatest(Result<GreatestEntries, SearchError>),
     /// The progress.
     Progress(Progress),
+    /// The values of the keys take too much memory together: see [`VALUES_BYTES_MAX`](crate::VALUES_BYTES_MAX).
+    Large,
 }
 
 /// The progress of a rank of a flow, now or at a checkpoint.

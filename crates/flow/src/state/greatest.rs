@@ -26,6 +26,23 @@ const TIME_MAX: Duration = Duration::from_secs(4);
 /// The fields of a record that an error names.
 const FIELDS_MAX: usize = 20;
 
+/// The values that are read at once take about this many bytes in a rank's memory, at most. A single value may take more.
+pub const VALUES_BYTES_MAX: usize = 16 << 20;
+
+/// Returns about how many bytes of memory a value takes.
+pub fn bytes_of(value: &Value) -> usize {
+    let within = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(bytes_of).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| name.len() + bytes_of(value))
+            .sum(),
+    };
+    size_of::<Value>() + within
+}
+
 /// A search for the entries with the greatest numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GreatestQuery {
@@ -70,6 +87,11 @@ pub enum SearchError {
         "the flow completes checkpoints faster than its values can be searched: leave out committed"
     )]
     Checkpoints,
+    /// The entries take too much memory.
+    #[error(
+        "its entries with the greatest numbers take more than {} MiB: ask for fewer", VALUES_BYTES_MAX >> 20
+    )]
+    Large,
 }
 
 millstream_base::debug_as_display!(SearchError);
@@ -81,6 +103,8 @@ pub struct Greatest {
     pointer: String,
     /// The least one first.
     heap: BinaryHeap<Reverse<Ranked>>,
+    /// The bytes of its entries.
+    bytes: usize,
     misfit: Option<String>,
 }
 
@@ -91,6 +115,7 @@ impl Greatest {
             count,
             pointer: pointer.to_owned(),
             heap: BinaryHeap::new(),
+            bytes: 0,
             misfit: None,
         }
     }
@@ -105,9 +130,19 @@ impl Greatest {
                 return;
             }
         };
+        self.bytes += entry_bytes(&entry);
         self.heap.push(Reverse(Ranked { score, entry }));
-        if self.heap.len() > self.count {
-            self.heap.pop();
+        if self.heap.len() > self.count
+            && let Some(Reverse(least)) = self.heap.pop()
+        {
+            self.bytes -= entry_bytes(&least.entry);
+        }
+    }
+
+    fn check_size(&self) -> Result<(), SearchError> {
+        match self.bytes > VALUES_BYTES_MAX && self.heap.len() > 1 {
+            true => Err(SearchError::Large),
+            false => Ok(()),
         }
     }
 
@@ -118,6 +153,10 @@ impl Greatest {
         let entries = ranked.map(|Reverse(Ranked { entry, .. })| entry);
         (entries.collect(), self.misfit)
     }
+}
+
+fn entry_bytes(entry: &StateEntry) -> usize {
+    entry.key.len() + entry.bytes.len() + bytes_of(&entry.value)
 }
 
 struct Ranked {
@@ -254,6 +293,7 @@ fn search_range(
         let last = page.entries.last().filter(|_| page.has_more);
         let last = last.map(|last| last.bytes.clone());
         page.entries.into_iter().for_each(|it| greatest.add(it));
+        greatest.check_size()?;
         let Some(mut next) = last else {
             break;
         };
@@ -287,6 +327,7 @@ fn search_keys(
         if let Some(value) = state.get(&key) {
             let bytes = key.clone().into_bytes();
             greatest.add(StateEntry { key, bytes, value });
+            greatest.check_size()?;
         }
     }
     let (entries, misfit) = greatest.finish();
@@ -439,6 +480,27 @@ mod tests {
             assert_eq!(found, ordered[..count]);
             assert_eq!(misfit, None);
         }
+    }
+
+    /// The process held all of them at once.
+    #[test]
+    fn entries_that_take_too_much_memory_are_refused() {
+        let large = |number: u64| json!({ "text": "x".repeat(1 << 20), "number": number });
+        let mut all = Greatest::new(100, "/number");
+        for key in 0..15 {
+            all.add(entry(key, &large(7)));
+            all.check_size().unwrap();
+        }
+        let mut few = Greatest::new(10, "/number");
+        for key in 0..30 {
+            all.add(entry(key, &large(7)));
+            few.add(entry(key, &large(7)));
+        }
+        assert_eq!(all.check_size(), Err(SearchError::Large));
+        few.check_size().unwrap();
+        let mut one = Greatest::new(100, "/0");
+        one.add(entry(0, &json!([1, "x".repeat(20 << 20)])));
+        one.check_size().unwrap();
     }
 
     #[test]

@@ -284,8 +284,14 @@ impl Element {
         })?;
         let mut all = vec![None; keys.len()];
         for answer in answers {
-            let StateAnswer::Values(values) = answer else {
-                continue;
+            let values = match answer {
+                StateAnswer::Values(values) => values,
+                StateAnswer::Large => {
+                    return Err(RequestError::Large {
+                        element: self.name.clone(),
+                    });
+                }
+                _ => continue,
             };
             for ((all, value), key) in all.iter_mut().zip(values).zip(keys) {
                 self.add(all, value, key)?;
@@ -398,8 +404,10 @@ impl Element {
                 }
                 StateAnswer::Range(page) => look(page.checkpoint),
                 StateAnswer::Greatest(Ok(found)) => look(found.checkpoint),
-                StateAnswer::Greatest(Err(_)) | StateAnswer::Keys(_) | StateAnswer::Progress(_) => {
-                }
+                StateAnswer::Greatest(Err(_))
+                | StateAnswer::Keys(_)
+                | StateAnswer::Progress(_)
+                | StateAnswer::Large => {}
             }
         }
         do_agree

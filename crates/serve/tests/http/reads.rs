@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::serving::{Flows, MemoryStore, header, on_ranks};
-use crate::support::{get, start, start_with};
+use crate::support::{get, run, start, start_with};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Item {
@@ -208,6 +208,25 @@ fn windows_are_compared_by_their_value_and_top_lists_by_their_highest_score() {
             mine.map(String::as_str).collect::<Vec<_>>()
         });
     }
+}
+
+/// The process held all of them at once.
+#[test]
+fn values_that_take_too_much_memory_together_are_refused() {
+    let flow = Flow::new("shop");
+    let texts = flow.values::<u64, String>("texts");
+    flow.source("source", Generator::new(|number| number).limit(20))
+        .key_by(|item| *item)
+        .fold("keep texts", &texts, |text, item| {
+            *text = item.to_string().repeat(1 << 20);
+        });
+    let server = start_with(Arc::new(Flows(vec![run(flow)])));
+    let keys = |count: u64| {
+        let keys: Vec<_> = (0..count).map(|key| format!("keys={key}")).collect();
+        get(&server, &format!("/state/shop/texts?{}", keys.join("&")))
+    };
+    assert_eq!(keys(12).status, 200);
+    keys(20).check_error(400, "take more than 16 MiB: ask for fewer");
 }
 
 #[test]

@@ -212,16 +212,17 @@ where
         self.missing.is_none() && !self.time.has_due()
     }
 
-    /// As [`fire`](Self::fire). A flow that is stopped fires all timers that are due, since items behind the watermark wait for
-    /// them, but those that functions of timers set now: a function that always sets one does not hold it.
+    /// As [`fire`](Self::fire). A flow that is stopped fires the timers that are due, since items behind the watermark wait for
+    /// them. A timer up to the watermark that a function of a timer sets meanwhile fires in the next run: so a function that
+    /// sets timers for ever does not hold the flow.
     fn fire_some(&mut self, domain: TimeDomain) -> usize {
-        let is_stopping = self.time.is_stopping();
-        let leave_new = |due: &mut Option<Due>, leaves_new| {
-            due.iter_mut().for_each(|due| due.leave_new(leaves_new));
+        let up_to = self.time.is_stopping().then(|| self.time.watermark());
+        let leave_new = |due: &mut Option<Due>, up_to| {
+            due.iter_mut().for_each(|due| due.leave_new(up_to));
         };
-        leave_new(&mut self.time.due, is_stopping);
+        leave_new(&mut self.time.due, up_to);
         let fired = self.fire(domain);
-        leave_new(&mut self.time.due, false);
+        leave_new(&mut self.time.due, None);
         fired
     }
 
@@ -372,7 +373,7 @@ where
         !self.release.is_open
     }
 
-    /// The end of a bounded input fires all timers of event time; a flow that is stopped leaves them set.
+    /// The end of a bounded input fires all timers of event time; a flow that is stopped leaves those that are not due.
     fn finish(&mut self, end: InputEnd) -> Result<Option<usize>, Failure> {
         if end == InputEnd::Complete && !mem::replace(&mut self.time.is_over, true) {
             self.release.event = Some(ControlEvent::End);

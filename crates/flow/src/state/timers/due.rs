@@ -14,12 +14,12 @@ use crate::windows::Key;
 pub struct Due {
     event: BTreeSet<Entry>,
     clock: BTreeSet<Entry>,
-    /// Those of event time that do not fire in this run: see [`leave_new`](Self::leave_new).
+    /// Timers of event time that do not fire in this run, none of which is in `event`.
     left: BTreeSet<Entry>,
-    leaves_new: bool,
+    leaves_up_to: Option<Timestamp>,
 }
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     time: Timestamp,
     /// The canonical bytes of the key and the tag: less memory than both of them have.
@@ -62,11 +62,16 @@ impl Due {
     ) {
         let entry = Entry::new(time, key, tag);
         match domain {
-            TimeDomain::Event if self.leaves_new => drop(self.left.insert(entry.clone())),
-            TimeDomain::Event => drop(self.left.remove(&entry)),
-            TimeDomain::Clock => {}
+            TimeDomain::Clock => drop(self.clock.insert(entry)),
+            TimeDomain::Event if self.event.contains(&entry) => {}
+            TimeDomain::Event if self.leaves_up_to >= Some(time) => {
+                drop(self.left.insert(entry));
+            }
+            TimeDomain::Event => {
+                self.left.remove(&entry);
+                self.event.insert(entry);
+            }
         }
-        self.set_mut(domain).insert(entry);
     }
 
     pub fn remove<K: Key, T: Key>(
@@ -77,13 +82,17 @@ impl Due {
         tag: &T,
     ) {
         let entry = Entry::new(time, key, tag);
-        self.left.remove(&entry);
-        self.set_mut(domain).remove(&entry);
+        match domain {
+            TimeDomain::Clock => drop(self.clock.remove(&entry)),
+            TimeDomain::Event => {
+                let _ = self.event.remove(&entry) || self.left.remove(&entry);
+            }
+        }
     }
 
-    /// Whether timers of event time that are set from here on wait for the next run.
-    pub fn leave_new(&mut self, leaves_new: bool) {
-        self.leaves_new = leaves_new;
+    /// Has timers wait for the next run that are set from here on for this event time or before; `None` ends this.
+    pub fn leave_new(&mut self, up_to: Option<Timestamp>) {
+        self.leaves_up_to = up_to;
     }
 
     /// Returns whether timers that are due at an event time wait for the next run.
@@ -93,7 +102,7 @@ impl Due {
 
     /// Returns the time of the next timer of a domain that fires in this run.
     pub fn next_time(&self, domain: TimeDomain) -> Option<Timestamp> {
-        Some(self.firing(domain).next()?.time)
+        Some(self.firing(domain).first()?.time)
     }
 
     /// Returns the timers of a domain that are due at `now` and fire in this run, with their times, keys and tags.
@@ -102,7 +111,7 @@ impl Due {
         domain: TimeDomain,
         now: Timestamp,
     ) -> impl Iterator<Item = (Timestamp, K, T)> {
-        let entries = self.firing(domain);
+        let entries = self.firing(domain).iter();
         entries
             .take_while(move |entry| entry.time <= now)
             .map(|entry| {
@@ -111,19 +120,10 @@ impl Due {
             })
     }
 
-    fn firing(&self, domain: TimeDomain) -> impl Iterator<Item = &Entry> {
-        let entries = match domain {
+    fn firing(&self, domain: TimeDomain) -> &BTreeSet<Entry> {
+        match domain {
             TimeDomain::Event => &self.event,
             TimeDomain::Clock => &self.clock,
-        };
-        let is_left = move |entry: &Entry| domain == TimeDomain::Event && self.left.contains(entry);
-        entries.iter().filter(move |entry| !is_left(entry))
-    }
-
-    fn set_mut(&mut self, domain: TimeDomain) -> &mut BTreeSet<Entry> {
-        match domain {
-            TimeDomain::Event => &mut self.event,
-            TimeDomain::Clock => &mut self.clock,
         }
     }
 }

@@ -211,9 +211,9 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         };
         // A value from before the checkpoint may be read as committed as long as its segment is there.
         history.complete(visible);
-        let Some(visible) = history.number_at(visible) else {
-            return Vec::new();
-        };
+        // Numbers stay visible. The history may have forgotten the segment of a checkpoint that lies long ago.
+        let known = self.cold.as_ref().map_or(FIRST_VISIBLE, |it| it.visible);
+        let visible = history.number_at(visible).unwrap_or(known).max(known);
         if let Some(cold) = &mut self.cold {
             cold.visible = visible;
         }

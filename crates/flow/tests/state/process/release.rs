@@ -191,6 +191,8 @@ fn a_function_that_always_sets_a_timer_in_the_past_does_not_hold_a_flow_that_is_
 #[test]
 fn a_flow_that_is_stopped_in_a_release_fires_its_timers_before_the_items_behind_them() {
     const KEYS: u64 = 1_000;
+    // Items of these kinds have the numbers `kind * KEYS + key`.
+    const TIMES: [i64; 5] = [0, 10, 10, 20, 20];
     let flow = Flow::with_settings("stopped", settings(2, 64));
     let counts = flow.values::<u64, u64>("counts");
     let timers = flow.timers::<u64, ()>("timers");
@@ -203,7 +205,7 @@ fn a_flow_that_is_stopped_in_a_release_fires_its_timers_before_the_items_behind_
             *number
         })
         .watermarks(
-            |number| Timestamp(if *number < KEYS { 0 } else { 10 }),
+            |number| Timestamp(TIMES[(*number / KEYS) as usize]),
             Watermarks::bounded(Duration::ZERO),
         )
         .key_by(|number| number % KEYS)
@@ -214,13 +216,17 @@ fn a_flow_that_is_stopped_in_a_release_fires_its_timers_before_the_items_behind_
             |_, _, timers, number, _: &mut Emit<'_, u64>| {
                 match number / KEYS {
                     0 => timers.set_event(Timestamp(5), &()),
-                    1 => false,
-                    _ => timers.cancel_event(Timestamp(5), &()),
+                    2 => timers.cancel_event(Timestamp(5), &()),
+                    4 => timers.cancel_event(Timestamp(15), &()),
+                    _ => false,
                 };
             },
-            move |_, _, _, _, _| {
+            move |_, _, timers, timer, _| {
                 fires.fetch_add(1, Ordering::Relaxed);
                 drop(opened.lock());
+                if timer.time == Timestamp(5) {
+                    timers.set_event(Timestamp(15), &());
+                }
             },
         )
         .fold_local(&flow.partial::<u64>("nothing"), |_, _| ());
@@ -230,14 +236,17 @@ fn a_flow_that_is_stopped_in_a_release_fires_its_timers_before_the_items_behind_
     let closed = gate.lock().unwrap();
     hand.give([KEYS]);
     wait_until("timers fire", || fired.load(Ordering::Relaxed) > 0);
-    let cancelled = 900..932;
-    let all = KEYS + 1 + cancelled.clone().count() as u64;
-    hand.give(cancelled.map(|key| 2 * KEYS + key));
-    wait_until("the items wait", || read.load(Ordering::Relaxed) == all);
+    let mut given = KEYS + 1;
+    for kind in 2..TIMES.len() as u64 {
+        let keys = kind * KEYS + 900..kind * KEYS + 916;
+        given += 16;
+        hand.give(keys);
+        wait_until("the items wait", || read.load(Ordering::Relaxed) == given);
+    }
     running.stop();
     drop(closed);
     assert!(running.join().unwrap().is_stopped);
-    assert_eq!(fired.load(Ordering::Relaxed), KEYS);
+    assert_eq!(fired.load(Ordering::Relaxed), 2 * KEYS);
     assert!(timers.is_empty());
 }
 

@@ -319,6 +319,32 @@ fn values_that_are_used_stay_longer() {
     assert!(!table.is_known(&11));
 }
 
+/// No value left while the flow was silent, if its first checkpoints were written when memory was not scarce.
+#[test]
+fn values_of_earlier_runs_leave_when_the_history_has_forgotten_the_beginning() {
+    let loading = no_loading();
+    let mut table = ValueTable::<u32, u64>::default();
+    table.note_changes();
+    table.begin_cold(&loading);
+    let lookup = table.begin_lookup().unwrap();
+    table.load(
+        lookup,
+        [(1, Some(Dated::from(10))), (2, Some(Dated::from(20)))],
+    );
+    table.give_up_staging();
+    table.update(&2, |value| *value = Some(21)).unwrap();
+    for checkpoint in 1..3 {
+        table.cut(checkpoint);
+        table.written(checkpoint);
+        table.complete(checkpoint);
+    }
+    let slots = table.len();
+    let evicted = (0..2).map(|_| table.evict(0, &loading, slots, 10).len());
+    assert_eq!(evicted.sum::<usize>(), 1);
+    assert!(!table.is_known(&1));
+    assert_eq!(table.get(&2), Some(&21));
+}
+
 #[test]
 fn a_look_up_from_before_the_end_of_the_scan_brings_no_removed_value_back() {
     let loading = no_loading();
