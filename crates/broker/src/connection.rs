@@ -36,6 +36,10 @@ const REQUESTS_MAX: usize = 64;
 /// Requests up to this size arrive before their memory is counted.
 const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 
+/// The decoded fields of a request take up to this much memory while the broker still answers earlier requests of its
+/// connection. These may wait for minutes.
+const FIELDS_BEHIND_BYTES_MAX: usize = 256 << 10;
+
 /// The broker closes a connection that stops in the middle of a large request for this long: others
 /// need the memory.
 const LARGE_STALL_MAX: Duration = Duration::from_secs(5);
@@ -448,13 +452,21 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Connection<S> {
         if bytes <= UNCOUNTED_BYTES_MAX {
             return Ok(decoded.map(|(header, request, _)| (header, request, None)));
         }
-        if let Some(memory) = self.broker.memory().try_take_decoded(bytes) {
+        let may_hold = self.pending.is_empty() || bytes <= FIELDS_BEHIND_BYTES_MAX;
+        if may_hold && let Some(memory) = self.broker.memory().try_take_decoded(bytes) {
             return Ok(decoded.map(|(header, request, _)| (header, request, Some(memory))));
         }
-        // Only the frame waits, which is counted, and no answer holds memory meanwhile.
+        // Only the frame waits, which is counted, and no answer holds memory meanwhile. Once the earlier requests are
+        // answered, the fields wait only for memory of other clients' answers, which these take or are closed.
         drop(decoded);
         self.answer_all().await?;
-        let memory = self.broker.memory().take_decoded(bytes).await;
+        let memory = self.broker.memory();
+        let mut stop = self.stop.clone();
+        let memory = tokio::select! {
+            biased;
+            memory = memory.take_decoded(bytes) => memory,
+            _ = stop.wait_for(|stop| *stop) => return Err(End::Gone),
+        };
         Ok(decode_request(frame).map(|(header, request)| (header, request, Some(memory))))
     }
 

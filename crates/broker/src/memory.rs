@@ -14,7 +14,7 @@ const SMALL_BYTES_MAX: usize = 64 << 10;
 /// One of this many bytes is reserved for small requests.
 const SMALL_SHARE: usize = 4;
 
-/// There is one byte more for each of this many, for the fields of decoded requests.
+/// The memory for decoded fields is this part of the memory for requests, and comes on top of it.
 const DECODED_SHARE: usize = 4;
 
 /// The account of the memory for requests.
@@ -22,7 +22,8 @@ pub struct Memory {
     small: Share,
     large: Share,
     /// The fields of decoded requests that have not begun. A connection takes it while it holds memory of its request,
-    /// and before it waits for that of the answer. So no two connections wait for each other.
+    /// and before it waits for that of the answer, so no two connections wait for each other. It takes memory for many
+    /// fields only when its earlier requests are answered, so other connections do not wait for these.
     decoded: Share,
 }
 

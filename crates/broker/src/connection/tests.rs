@@ -43,6 +43,21 @@ fn produce_frame(topic: &'static str, value_bytes: usize) -> Bytes {
         .into_bytes()
 }
 
+/// Returns a request for the metadata of this many topics.
+fn metadata_frame(topics: usize) -> Bytes {
+    let topics = vec![Default::default(); topics];
+    let request = MetadataRequest::default().with_topics(Some(topics));
+    let header = RequestHeader {
+        api: ApiKey::Metadata,
+        version: 9,
+        correlation_id: 1,
+        client_id: None,
+    };
+    encode_request(&header, &request.into())
+        .unwrap()
+        .into_bytes()
+}
+
 /// A connection of a client to a broker whose log commits nothing, and the other ends of its channels.
 struct Open {
     connection: Connection<tokio::io::DuplexStream>,
@@ -103,15 +118,7 @@ async fn the_fields_of_a_request_are_counted_until_it_begins() {
     let connection = &mut open.connection;
     let broker = Arc::clone(&connection.broker);
     let all = broker.memory().take_decoded(usize::MAX).await;
-    let request = MetadataRequest::default().with_topics(Some(vec![Default::default(); 1000]));
-    let header = RequestHeader {
-        api: ApiKey::Metadata,
-        version: 9,
-        correlation_id: 1,
-        client_id: None,
-    };
-    let frame = encode_request(&header, &request.into()).unwrap();
-    connection.received = BytesMut::from(&frame.into_bytes()[..]);
+    connection.received = BytesMut::from(&metadata_frame(1000)[..]);
     {
         let mut taking = pin!(connection.take_requests());
         let waits = timeout(Duration::from_millis(50), &mut taking).await;
@@ -120,6 +127,23 @@ async fn the_fields_of_a_request_are_counted_until_it_begins() {
         assert!(taking.await.is_ok());
     }
     assert_eq!(connection.pending.len(), 1);
+    assert!(broker.memory().try_take_decoded(usize::MAX).is_some());
+}
+
+/// Other clients would have to wait for the fields.
+#[tokio::test]
+async fn many_fields_take_no_memory_while_an_earlier_request_waits() {
+    let mut open = open(None);
+    let connection = &mut open.connection;
+    let broker = Arc::clone(&connection.broker);
+    connection.received = BytesMut::from(&produce_frame("t", 100)[..]);
+    connection.received.put(metadata_frame(5000));
+    let mut taking = pin!(connection.take_requests());
+    let waits = timeout(Duration::from_millis(50), &mut taking).await;
+    assert!(
+        waits.is_err(),
+        "it does not wait for the answer to the first"
+    );
     assert!(broker.memory().try_take_decoded(usize::MAX).is_some());
 }
 
