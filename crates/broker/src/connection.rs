@@ -49,7 +49,7 @@ const LARGE_STALL_MAX: Duration = Duration::from_secs(5);
 const UNKNOWN_BYTES_MAX: usize = 64 << 10;
 
 /// A request that comes before the login gets an answer if it has up to this size. A larger one is
-/// not even decoded: no budget counts its fields while the answer waits for memory.
+/// not even decoded: its fields would take memory from those of clients that have logged in.
 const REFUSED_BYTES_MAX: usize = 1 << 10;
 
 /// The longest hold of a client over its quota before the quota is checked again.

@@ -150,7 +150,7 @@ fn a_request_without_a_login_is_refused_and_closes_the_connection() {
     assert!(client.is_closed());
 }
 
-/// Each field that the broker decodes takes memory that no budget counts.
+/// The fields would take memory from those of clients that have logged in.
 #[test]
 fn a_request_with_many_fields_is_not_decoded_before_a_login() {
     let node = guarded();
