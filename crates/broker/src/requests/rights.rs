@@ -1,7 +1,10 @@
 //! The rights that requests need. The operation that each request needs is the same as in Apache Kafka.
 
+use std::collections::HashMap;
+
 use millstream_base::StreamId;
 use millstream_wire::ResponseError;
+use millstream_wire::messages::TopicName;
 
 use crate::access::{Access, NO_SUCH_ID, denied, denied_by_id};
 use crate::client::Client;
@@ -103,6 +106,18 @@ pub fn take<T>(items: &mut Vec<T>, mut may: impl FnMut(&T) -> bool) -> Option<Ve
     (!taken.is_empty()).then_some(taken)
 }
 
+/// Leaves out of lists the topics that the client may not know of.
+pub fn hide_topics<'a>(access: &Access, lists: impl Iterator<Item = &'a mut Vec<TopicName>>) {
+    // Many lists have the same topics.
+    let mut seen = HashMap::new();
+    for list in lists {
+        list.retain(|topic| {
+            let sees = seen.entry(topic.clone());
+            *sees.or_insert_with(|| access.sees_topic(topic))
+        });
+    }
+}
+
 impl Refusal {
     /// Returns the refusal of items, or of a whole request, for the lack of a right.
     pub fn denied(version: i16, error: ResponseError) -> Refusal {
@@ -149,16 +164,22 @@ macro_rules! group_operations {
 }
 
 /// Declares the refusal of each described group with a topic that the client may not know of: the group loses its members,
-/// as in Kafka, and has this message.
+/// as in Kafka, and has this message. `$hide` hides more of this group; `$otherwise` changes the other groups.
 macro_rules! hide_groups {
-    ($message:literal, |$group:ident| $topics:expr $(, $hide:expr)?) => {
+    (
+        $message:literal,
+        |$group:ident, $access:ident| $topics:expr
+        $(, hide $hide:expr)?
+        $(, otherwise $otherwise:expr)?
+    ) => {
         fn hide(&self, access: &Access) -> Option<Edit<Self>> {
-            let access = access.clone();
+            let $access = access.clone();
             Some(Box::new(move |answer| {
                 for $group in &mut answer.groups {
                     // Many members have the same topics.
                     let topics: std::collections::HashSet<&str> = $topics.collect();
-                    if topics.into_iter().all(|topic| access.sees_topic(topic)) {
+                    if topics.into_iter().all(|topic| $access.sees_topic(topic)) {
+                        $($otherwise;)?
                         continue;
                     }
                     $group.error_code = $crate::requests::rights::TOPIC_DENIED.code();

@@ -26,7 +26,7 @@ use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
 use crate::requests::handle::{Edit, Handle, Refusal, each, errors, messages, refuse_with_message};
 use crate::requests::rights::{
-    Check, Checked, GROUP_DENIED, group_operations, hide_groups, items, may_group,
+    Check, Checked, GROUP_DENIED, group_operations, hide_groups, hide_topics, items, may_group,
 };
 use crate::security::Operation;
 
@@ -62,7 +62,11 @@ impl Handle for ConsumerGroupDescribeRequest {
     }
     hide_groups!(
         "The group has described topic(s) that the client is not authorized to describe.",
-        |group| group.members.iter().flat_map(topics_of)
+        |group, access| group.members.iter().flat_map(topics_of),
+        otherwise hide_topics(
+            &access,
+            group.members.iter_mut().map(|member| &mut member.subscribed_topic_names)
+        )
     );
     group_operations!();
 
@@ -176,13 +180,11 @@ fn consumer_member(member: &ConsumerMember) -> describe_consumer::Member {
         .with_target_assignment(assignment(&member.target))
 }
 
-/// Returns the topics that a member names, has, or is to have.
+/// Returns the topics that a member has, or is to have.
 fn topics_of(member: &describe_consumer::Member) -> impl Iterator<Item = &str> {
     let assignments = [&member.assignment, &member.target_assignment].into_iter();
     let assigned = assignments.flat_map(|assignment| &assignment.topic_partitions);
-    let assigned = assigned.map(|topic| &topic.topic_name);
-    let names = assigned.chain(&member.subscribed_topic_names);
-    names.map(|name| &***name)
+    assigned.map(|topic| &**topic.topic_name)
 }
 
 fn assignment(topics: &[TopicAssignment]) -> describe_consumer::Assignment {

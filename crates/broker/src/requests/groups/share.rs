@@ -23,7 +23,7 @@ use crate::reply::Reply;
 use crate::requests::bounds::{Bound, BoundContext};
 use crate::requests::handle::{Edit, Handle, Refusal, each, errors, messages, refuse_with_message};
 use crate::requests::rights::{
-    Check, Checked, GROUP_DENIED, group_operations, hide_groups, items, may_group,
+    Check, Checked, GROUP_DENIED, group_operations, hide_groups, hide_topics, items, may_group,
 };
 use crate::security::Operation;
 
@@ -59,7 +59,11 @@ impl Handle for ShareGroupDescribeRequest {
     }
     hide_groups!(
         "The group has described topic(s) that the client is not authorized to describe.",
-        |group| group.members.iter().flat_map(topics_of)
+        |group, access| group.members.iter().flat_map(topics_of),
+        otherwise hide_topics(
+            &access,
+            group.members.iter_mut().map(|member| &mut member.subscribed_topic_names)
+        )
     );
     group_operations!();
 
@@ -138,12 +142,10 @@ fn described_share(groups: Vec<DescribedShareGroup>) -> ShareGroupDescribeRespon
     ShareGroupDescribeResponse::default().with_groups(groups.collect())
 }
 
-/// Returns the topics that a member names, or is to read.
+/// Returns the topics that a member is to read.
 fn topics_of(member: &describe_share::Member) -> impl Iterator<Item = &str> {
     let assigned = member.assignment.topic_partitions.iter();
-    let assigned = assigned.map(|topic| &topic.topic_name);
-    let names = assigned.chain(&member.subscribed_topic_names);
-    names.map(|name| &***name)
+    assigned.map(|topic| &**topic.topic_name)
 }
 
 fn share_member(member: &ShareMember) -> describe_share::Member {

@@ -77,8 +77,8 @@ impl Handle for StreamsGroupDescribeRequest {
     }
     hide_groups!(
         "The described group uses topics that the client is not authorized to describe.",
-        |group| group.topology.iter().flat_map(topics_of),
-        group.topology = None
+        |group, access| group.topology.iter().flat_map(topics_of),
+        hide group.topology = None
     );
     group_operations!();
 

@@ -161,21 +161,22 @@ fn lists_show_only_describable_resources() {
     assert_eq!(groups(&mut alice).len(), 2);
 }
 
-/// Members of a group have topics that the client may not know of.
+/// Members of a group have topics that the client may not know of, and name one that does not exist.
 #[test]
 fn descriptions_of_groups_do_not_reveal_topics() {
     let (_node, mut admin, mut alice) = two_clients();
     admin.create_topic("t", 1);
+    let named = vec![topic_name("t"), topic_name("none")];
     let next = ConsumerGroupHeartbeatRequest::default()
         .with_group_id(group_id("next"))
         .with_member_id("m".into())
         .with_rebalance_timeout_ms(60_000)
-        .with_subscribed_topic_names(Some(vec![topic_name("t")]))
+        .with_subscribed_topic_names(Some(named.clone()))
         .with_topic_partitions(Some(Vec::new()));
     let shared = ShareGroupHeartbeatRequest::default()
         .with_group_id(group_id("shared"))
         .with_member_id("m".into())
-        .with_subscribed_topic_names(Some(vec![topic_name("t")]));
+        .with_subscribed_topic_names(Some(named));
     assert_eq!(ask!(admin, ConsumerGroupHeartbeat, 1, next).error_code, 0);
     assert_eq!(ask!(admin, ShareGroupHeartbeat, 1, shared).error_code, 0);
     let streams = streams::joining();
@@ -187,6 +188,13 @@ fn descriptions_of_groups_do_not_reveal_topics() {
         let next = ask!(client, ConsumerGroupDescribe, 1, next).groups;
         let shared = ShareGroupDescribeRequest::default().with_group_ids(vec![group_id("shared")]);
         let shared = ask!(client, ShareGroupDescribe, 1, shared).groups;
+        let seen = [topic_name("t")];
+        for member in &next[0].members {
+            assert_eq!(member.subscribed_topic_names, seen);
+        }
+        for member in &shared[0].members {
+            assert_eq!(member.subscribed_topic_names, seen);
+        }
         let streams = StreamsGroupDescribeRequest {
             group_ids: vec![text("g")],
             include_authorized_operations: false,
