@@ -269,9 +269,12 @@ fn offsets_of_permitted_topics_are_deleted_beside_those_of_denied_ones() {
             .with_name(topic_name(name))
             .with_partitions(vec![OffsetDeleteRequestPartition::default()])
     });
-    let request = OffsetDeleteRequest::default()
-        .with_group_id(group_id("g"))
-        .with_topics(deleted.into());
+    let delete = |group, topics| {
+        OffsetDeleteRequest::default()
+            .with_group_id(group_id(group))
+            .with_topics(topics)
+    };
+    let request = delete("g", deleted.to_vec());
     let answer = ask!(alice, OffsetDelete, 0, request);
     let denied = ResponseError::TopicAuthorizationFailed.code();
     let results = answer.topics.iter().map(|topic| {
@@ -291,6 +294,15 @@ fn offsets_of_permitted_topics_are_deleted_beside_those_of_denied_ones() {
     let left = ask!(admin, OffsetFetch, 5, request).topics;
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].name, topic_name("others"));
+
+    // An error of the group stands alone, and does not show where no topic is permitted.
+    admin.allow("alice", (Delete, group("none")));
+    let answer = ask!(alice, OffsetDelete, 0, delete("none", deleted.to_vec()));
+    assert_ne!(answer.error_code, 0);
+    assert!(answer.topics.is_empty(), "{answer:?}");
+    let [_, others] = deleted;
+    let answer = ask!(alice, OffsetDelete, 0, delete("none", vec![others]));
+    assert_eq!((answer.error_code, answer.topics.len()), (0, 1));
 }
 
 /// Every partition had the error of the denied one.

@@ -173,7 +173,10 @@ impl Handle for OffsetDeleteRequest {
     }
 
     fn merge(answer: &mut OffsetDeleteResponse, refused: OffsetDeleteResponse) {
-        answer.topics.extend(refused.topics);
+        // An error of the group stands alone.
+        if answer.error_code == 0 {
+            answer.topics.extend(refused.topics);
+        }
     }
 
     refuse_with_code!();
@@ -184,6 +187,9 @@ impl Handle for OffsetDeleteRequest {
     }
 
     fn handle(self, broker: &Arc<Broker>, _: &mut Client, version: i16) -> Reply {
+        if self.topics.is_empty() {
+            return Reply::from(OffsetDeleteResponse::default());
+        }
         let asked = Ok(delete_offsets(&self));
         coordinate!(broker, version, self, asked, DeleteOffsets(answer) => deleted(answer))
     }
