@@ -313,6 +313,7 @@ impl Authentication {
             return Err(LoginError::OtherAuthorization);
         }
         let claimed = users.claimed_password(message.user);
+        // A change of users waits for this lock.
         drop(users);
         let has_password = claimed.is(message.password);
         let principal = Principal::user(message.user).filter(|_| has_password);

@@ -242,7 +242,7 @@ fn memory_for_announced_requests_that_never_arrive_is_freed() {
 
 #[test]
 fn a_request_that_trickles_in_is_given_up_once_others_need_its_memory() {
-    let stall_max = Duration::from_secs(2);
+    let stall_max = Duration::from_secs(5);
     let node = Node::with(|config| {
         config.requests_bytes_max = 1 << 20;
         config.read_stall_max = stall_max;

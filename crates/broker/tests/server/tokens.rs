@@ -431,10 +431,10 @@ fn requests_in_progress_are_answered_when_the_token_expires() {
     let node = node(&signer, &dir.path().join("keys.json"));
     node.connect().log_in(ADMIN).create_topic("t", 1);
     let mut client = node.connect();
-    let answer = client.show(&token_for(&signer, "alice", 2.0));
+    let answer = client.show(&token_for(&signer, "alice", 6.0));
     assert_eq!(answer.error_code, 0, "{answer:?}");
     // There are no records, so it waits until the token has expired.
-    let request = fetch_request(&[("t", 0, 0)]).with_max_wait_ms(4_000);
+    let request = fetch_request(&[("t", 0, 0)]).with_max_wait_ms(10_000);
     client.send(11, request);
     let Response::Fetch(fetched) = client.receive(ApiKey::Fetch, 11).1 else {
         panic!("it is an answer to that");

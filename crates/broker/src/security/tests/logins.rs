@@ -1,9 +1,6 @@
 //! Logins, from the client's first byte on.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
-use std::time::Instant;
 
 use bytes::Bytes;
 use millstream_wire::messages::{SaslAuthenticateRequest, SaslHandshakeRequest};
@@ -68,45 +65,6 @@ fn log_in(
     }
     assert!(login.admits(ApiKey::Produce));
     Ok(login.principal().unwrap().clone())
-}
-
-/// Users behind a lock, which notes when it is unlocked.
-struct Locked<'a> {
-    users: &'a Users,
-    unlocked_at: &'a Cell<Option<Instant>>,
-}
-
-impl Deref for Locked<'_> {
-    type Target = Users;
-
-    fn deref(&self) -> &Users {
-        self.users
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        self.unlocked_at.set(Some(Instant::now()));
-    }
-}
-
-#[test]
-fn users_are_unlocked_while_a_password_is_hashed() {
-    let mut store = empty();
-    let salt = [1; SALT_BYTES];
-    let record = store.user_record("alice", "secret", Hash::Sha512, ITERATIONS_MAX, &salt);
-    store.apply(record.unwrap()).unwrap();
-    let unlocked_at = Cell::new(None);
-    let users = Locked {
-        users: store.users(),
-        unlocked_at: &unlocked_at,
-    };
-    let mut login = begun(Mechanism::Plain);
-    let began = Instant::now();
-    login.message(users, &nonce(2), b"\0alice\0secret").unwrap();
-    // Nearly all of the time goes into the hash.
-    let locked_for = unlocked_at.get().unwrap() - began;
-    assert!(locked_for < began.elapsed() / 2, "{locked_for:?}");
 }
 
 #[test]
