@@ -134,6 +134,9 @@ impl Client {
     /// stops taking, or is dropped before the others, may hold memory that the server takes back, which ends the
     /// subscription for all.
     ///
+    /// The sources share the memory of the subscription. While it holds some and the server has no more to give, no source
+    /// gets chunks, nor notices, until the subscribers finish those that they have.
+    ///
     /// # Errors
     /// When the server shares no memory ([`ClientError::NotShared`]), or the stream or partition does not exist.
     pub async fn subscribe_local(
