@@ -62,10 +62,12 @@ impl Due {
     ) {
         let entry = Entry::new(time, key, tag);
         match domain {
-            TimeDomain::Clock => drop(self.clock.insert(entry)),
+            TimeDomain::Clock => {
+                self.clock.insert(entry);
+            }
             TimeDomain::Event if self.event.contains(&entry) => {}
             TimeDomain::Event if self.leaves_up_to >= Some(time) => {
-                drop(self.left.insert(entry));
+                self.left.insert(entry);
             }
             TimeDomain::Event => {
                 self.left.remove(&entry);
@@ -83,9 +85,12 @@ impl Due {
     ) {
         let entry = Entry::new(time, key, tag);
         match domain {
-            TimeDomain::Clock => drop(self.clock.remove(&entry)),
+            TimeDomain::Clock => {
+                self.clock.remove(&entry);
+            }
             TimeDomain::Event => {
-                let _ = self.event.remove(&entry) || self.left.remove(&entry);
+                self.event.remove(&entry);
+                self.left.remove(&entry);
             }
         }
     }
