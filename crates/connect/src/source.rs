@@ -483,7 +483,11 @@ impl Shared {
                 });
             }
             let handle = self.stream.partition(partition);
-            let handle = handle.map_err(|error| self.error(error))?;
+            let handle = handle.map_err(|error| SourceError::Gone {
+                stream: name.to_owned(),
+                partition: Some(partition),
+                error: error.into(),
+            })?;
             let is_checked = epoch >= 0 && next > Offset(0);
             if is_checked && !handle.has_history(next, epoch) {
                 return Err(SourceError::TakenBack {
