@@ -73,7 +73,7 @@ where
     /// [canonical bytes](millstream_base::key) and of those of the tags; before the items behind the watermark, and before the
     /// watermark goes on to the next stage. A timer at a time that the watermark has passed fires at once. At the end of a
     /// bounded input the watermark is `i64::MAX`, so all fire. A function that sets a next timer whenever one fires should not
-    /// do so then, or the flow has no end. A flow that is stopped leaves timers set.
+    /// do so then, or the flow has no end. A flow that is stopped leaves timers set that are not due.
     ///
     /// Without [`watermarks`](Operators::watermarks) timers of event time fire at the end of the input alone. Either all sources
     /// that lead here emit them, or none does; otherwise [`run`](Flow::run) fails.
