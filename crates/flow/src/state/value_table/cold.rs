@@ -211,9 +211,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         };
         // A value from before the checkpoint may be read as committed as long as its segment is there.
         history.complete(visible);
-        // Numbers stay visible. The history may have forgotten the segment of a checkpoint that lies long ago.
-        let known = self.cold.as_ref().map_or(FIRST_VISIBLE, |it| it.visible);
-        let visible = history.number_at(visible).unwrap_or(known).max(known);
+        // Numbers stay visible: the history of a cold table may have forgotten the segment of a checkpoint that lies long ago.
+        // A whole one has then forgotten keys that lost their values since.
+        let known = self.cold.as_ref().map(|cold| cold.visible);
+        let Some(visible) = history.number_at(visible).max(known) else {
+            return Vec::new();
+        };
         if let Some(cold) = &mut self.cold {
             cold.visible = visible;
         }
