@@ -50,7 +50,7 @@ pub fn start_in(
     Ok((flow.run()?, counts))
 }
 
-/// Waits for so many checkpoints, or for the end of the flow: a slow disk stores fewer before its numbers end.
+/// Waits for `count` checkpoints, or for the end of the flow: a slow disk stores fewer before its numbers end.
 pub fn wait_for_checkpoints(running: &Running, count: u64) {
     let started_at = Instant::now();
     while running.checkpoints().unwrap().kept < count && !running.is_finished() {
