@@ -15,8 +15,9 @@ const WINDOW_BYTES_MIN: usize = 128 << 10;
 /// The factor by which each window is larger than the one before, up to the largest size.
 const WINDOW_GROWTH: usize = 4;
 
-/// The windows that a run has come to when the most is read ahead of it: 8 windows.
-const WINDOWS_GROWN: u32 = 4;
+/// The windows that a run has come to when the most is read ahead of it: 16 windows. More are planned when half of them are
+/// left, so all 8 threads have a request in flight.
+const WINDOWS_GROWN: u32 = 5;
 
 /// The most places that are remembered where sequential reads may go on.
 const RUNS_MAX: usize = 1024;
@@ -148,7 +149,7 @@ impl Runs {
         if run.ahead == 0 {
             run.planned = (Arc::clone(group), end);
         }
-        // None at its first window, then 2, 4, and 8, as far as its share goes. Several at once, since each
+        // None at its first window, then 2, 4, 8 and 16, as far as its share goes. Several at once, since each
         // plan opens the file.
         let depth = (1_usize << (windows - 1)) & !1;
         let depth = depth.min((share / window_bytes).max(1));
@@ -250,7 +251,8 @@ mod tests {
             let expected = match window {
                 1 => 2..=2,
                 2 => 4..=4,
-                _ => 4..=8,
+                3 => 8..=8,
+                _ => 8..=16,
             };
             assert!(
                 expected.contains(&ahead),
@@ -272,11 +274,11 @@ mod tests {
         }
         runs.missed(&group, at(8));
         let plan = runs.go_on(&group, at(8), at(9), MEMORY, NOW).unwrap();
-        assert_eq!((plan.from.1, plan.count), (at(9), 8));
+        assert_eq!((plan.from.1, plan.count), (at(9), 16));
         // There was memory for two of them.
-        runs.planned(&plan, (Arc::clone(&group), at(11)), 6);
+        runs.planned(&plan, (Arc::clone(&group), at(11)), 14);
         let plan = runs.go_on(&group, at(9), at(10), MEMORY, NOW).unwrap();
-        assert_eq!((plan.from.1, plan.count), (at(11), 7));
+        assert_eq!((plan.from.1, plan.count), (at(11), 15));
     }
 
     #[test]
