@@ -43,6 +43,7 @@ use millstream_log::LogError;
 use crate::args::{Command, LowArgs};
 use crate::console::{is_broken_pipe, tell_error};
 use crate::settings::SettingsError;
+use crate::settings::profiles::ProfileFile;
 use crate::stop::Stop;
 use crate::usage::WrongUsage;
 
@@ -68,8 +69,9 @@ fn main() -> ExitCode {
 
 fn run(args: LowArgs) -> anyhow::Result<()> {
     let flags = args.settings.clone();
-    let profiles = settings::profiles::path().filter(|_| args.command.uses_profiles());
-    let settings = args.settings.resolve(variables(), profiles.as_deref())?;
+    let profiles = ProfileFile::of_user();
+    let profiles = args.command.uses_profiles().then_some(&profiles);
+    let settings = args.settings.resolve(variables(), profiles)?;
     events::write_events(
         settings.log_level.unwrap_or_default(),
         settings.log_format.unwrap_or_default(),

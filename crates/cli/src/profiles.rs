@@ -1,18 +1,19 @@
 //! `millstream profile …`: adds, lists, chooses and removes profiles.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::json;
 
 use crate::args::ProfileCommand;
 use crate::console::{Align, Table, print_json, report};
 use crate::settings::Settings;
-use crate::settings::profiles::{Profiles, path};
+use crate::settings::profiles::{ProfileFile, Profiles};
 use crate::usage::WrongUsage;
 
 /// Carries out a command. `flags` are the settings on the command line alone.
 pub fn run(command: ProfileCommand, flags: &Settings, is_json: bool) -> anyhow::Result<()> {
-    let path = path().context("there is no folder for profiles: set XDG_CONFIG_HOME or HOME")?;
-    let mut all = Profiles::read(&path)?;
+    let file = ProfileFile::of_user();
+    let path = file.path()?;
+    let mut all = Profiles::read(path)?;
     let (name, done) = match command {
         ProfileCommand::List => return list(&all, is_json),
         ProfileCommand::Add { name } => {
@@ -40,7 +41,7 @@ pub fn run(command: ProfileCommand, flags: &Settings, is_json: bool) -> anyhow::
             (name, "removed")
         }
     };
-    all.write(&path)?;
+    all.write(path)?;
     report(
         is_json,
         &json!({ "profile": name, "current": all.current, "file": path }),

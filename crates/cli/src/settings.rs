@@ -19,7 +19,7 @@ use millstream_serve::WATCHES_DEFAULT;
 
 pub use self::entry::Use;
 use self::entry::{Config, Setting, VARIABLE_PREFIX};
-use self::profiles::Profiles;
+use self::profiles::{ProfileFile, Profiles};
 use self::table::{DATA_DEFAULT, USER_CLAIM_DEFAULT};
 pub use self::table::{HTTP_DEFAULT, LISTEN_DEFAULT, MECHANISM_DEFAULT, SETTINGS, Settings};
 use crate::values::Advertised;
@@ -69,6 +69,8 @@ pub enum SettingsError {
         given: &'static str,
         missing: &'static str,
     },
+    #[error("there is no folder for profiles: set XDG_CONFIG_HOME or HOME")]
+    NoProfileFolder,
     #[error("unknown profile {name}; {hint}")]
     UnknownProfile { name: String, hint: String },
     #[error("the path {} is not UTF-8, which the file of profiles requires", path.display())]
@@ -92,25 +94,30 @@ impl Settings {
     /// Completes the flags with settings of the environment, then of the file. A profile, if the command uses the file
     /// `profiles`, gives the server and the login unless the place that names the profile, or a place of higher
     /// precedence, names a server or a data directory: a login never goes to another server than that of its profile.
+    ///
+    /// # Errors
+    /// If a value or a name is wrong, or a profile is named and no folder can hold the file: without the profile the
+    /// command would go to another server.
     pub fn resolve(
         mut self,
         variables: impl IntoIterator<Item = (String, String)>,
-        profiles: Option<&Path>,
+        profiles: Option<&ProfileFile>,
     ) -> Result<Settings, SettingsError> {
         self.choose_door();
-        if let (Some(path), Some(name)) = (profiles, self.sources.profile.clone()) {
-            self.fill_from_profile(path, &name)?;
+        if let (Some(file), Some(name)) = (profiles, self.sources.profile.clone()) {
+            self.fill_from_profile(file.path()?, &name)?;
         }
         let profile = self.fill_from_environment(variables)?;
         self.choose_door();
-        if let (Some(path), Some(name), None) = (profiles, profile, self.is_local) {
-            self.fill_from_profile(path, &name)?;
+        if let (Some(file), Some(name), None) = (profiles, profile, self.is_local) {
+            self.fill_from_profile(file.path()?, &name)?;
         }
         if let Some(path) = self.sources.config.clone() {
             self.fill_from_file(&path)?;
             self.choose_door();
         }
-        if let (Some(path), None) = (profiles, self.is_local)
+        if let (Some(file), None) = (profiles, self.is_local)
+            && let Ok(path) = file.path()
             && let Some(name) = Profiles::read(path)?.current()
         {
             self.fill_from_profile(path, name)?;
@@ -635,8 +642,10 @@ mod tests {
         let file = "current = \"a\"\n[profiles.a]\nserver = \"a:1\"\nuser = \"alice\"\npassword_file = \"p\"\n\
                     [profiles.b]\nserver = \"b:1\"\n";
         std::fs::write(&path, file).unwrap();
+        let profiles = ProfileFile::at(Some(path));
         let resolve = |flags: Settings, environment: &[(&str, &str)]| {
-            let settings = flags.resolve(variables(environment), Some(&path)).unwrap();
+            let settings = flags.resolve(variables(environment), Some(&profiles));
+            let settings = settings.unwrap();
             (settings.server, settings.user, settings.password_file)
         };
         let none = Settings::default;
@@ -679,9 +688,36 @@ mod tests {
         };
         assert_eq!(resolve(data, &[]), (None, None, None));
         let unknown = flags("aa")
-            .resolve(variables(&[]), Some(&path))
+            .resolve(variables(&[]), Some(&profiles))
             .unwrap_err();
         assert_eq!(unknown.to_string(), "unknown profile aa; did you mean a?");
+    }
+
+    /// Without the profile, the command would go to the default server.
+    #[test]
+    fn a_named_profile_is_refused_where_no_folder_holds_profiles() {
+        let nowhere = ProfileFile::at(None);
+        let resolve = |flags: Settings, environment: &[(&str, &str)]| {
+            let resolved = flags.resolve(variables(environment), Some(&nowhere));
+            let resolved = resolved.map(|settings| settings.server);
+            resolved.map_err(|error| error.to_string())
+        };
+        let flag = Settings {
+            sources: Sources {
+                profile: Some("a".to_owned()),
+                config: None,
+            },
+            ..Settings::default()
+        };
+        let refused = Err(SettingsError::NoProfileFolder.to_string());
+        assert_eq!(resolve(flag, &[]), refused);
+        let named = ("MILLSTREAM_PROFILE", "a");
+        assert_eq!(resolve(Settings::default(), &[named]), refused);
+        // A server beside the name goes before the profile.
+        let both = [named, ("MILLSTREAM_SERVER", "c:1")];
+        let server = Ok(Some("c:1".to_owned()));
+        assert_eq!(resolve(Settings::default(), &both), server);
+        assert_eq!(resolve(Settings::default(), &[]), Ok(None));
     }
 
     #[track_caller]

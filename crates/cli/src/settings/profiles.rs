@@ -15,6 +15,38 @@ use super::SettingsError;
 /// Only the user may list the folder.
 const FOLDER_MODE: u32 = 0o700;
 
+/// The file of a user's profiles.
+#[derive(Debug)]
+pub struct ProfileFile {
+    /// `None` without a folder for it.
+    path: Option<PathBuf>,
+}
+
+impl ProfileFile {
+    /// Returns the file of this user: under `XDG_CONFIG_HOME`, or else under `~/.config`.
+    pub fn of_user() -> ProfileFile {
+        let folder = |name| std::env::var_os(name).filter(|path: &OsString| !path.is_empty());
+        let config = folder("XDG_CONFIG_HOME").map(PathBuf::from);
+        let config = config.or_else(|| Some(PathBuf::from(folder("HOME")?).join(".config")));
+        let path = config.map(|config| config.join("millstream").join("profiles.toml"));
+        ProfileFile { path }
+    }
+
+    /// Returns the file at a path; without one, no folder can hold it.
+    #[cfg(test)]
+    pub fn at(path: Option<PathBuf>) -> ProfileFile {
+        ProfileFile { path }
+    }
+
+    /// Returns the path.
+    ///
+    /// # Errors
+    /// If neither `XDG_CONFIG_HOME` nor `HOME` names a folder.
+    pub fn path(&self) -> Result<&Path, SettingsError> {
+        self.path.as_deref().ok_or(SettingsError::NoProfileFolder)
+    }
+}
+
 /// The content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,12 +109,4 @@ impl Profiles {
         file.persist(path).with_context(cannot_write)?;
         Ok(())
     }
-}
-
-/// Returns the path of the file: under `XDG_CONFIG_HOME`, or else under `~/.config`; `None` without a home folder.
-pub fn path() -> Option<PathBuf> {
-    let folder = |name| std::env::var_os(name).filter(|path: &OsString| !path.is_empty());
-    let config = folder("XDG_CONFIG_HOME").map(PathBuf::from);
-    let config = config.or_else(|| Some(PathBuf::from(folder("HOME")?).join(".config")));
-    Some(config?.join("millstream").join("profiles.toml"))
 }

@@ -24,7 +24,8 @@ use crate::console::{count_of, report, stdout};
 use crate::consume::as_json;
 use crate::output::write_file;
 use crate::remote::{Remote, explained};
-use crate::settings::{Settings, profiles};
+use crate::settings::Settings;
+use crate::settings::profiles::ProfileFile;
 use crate::usage::WrongUsage;
 use crate::values::Position;
 
@@ -94,8 +95,7 @@ fn other_server(args: &CopyArgs) -> anyhow::Result<Option<Remote>> {
     if settings.server.is_none() && settings.sources.profile.is_none() {
         return Ok(None);
     }
-    let profiles = profiles::path().filter(|_| settings.sources.profile.is_some());
-    let settings = settings.resolve([], profiles.as_deref())?;
+    let settings = settings.resolve([], Some(&ProfileFile::of_user()))?;
     Remote::new(&settings).map(Some)
 }
 

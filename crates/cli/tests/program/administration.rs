@@ -652,3 +652,34 @@ fn profiles_name_servers_and_are_private() {
     run(&list, Some("gone")).assert_fails(2, &["colour", "profile gone"]);
     server.stop();
 }
+
+/// A command that ignored the name would go to the default server.
+#[test]
+fn a_named_profile_is_refused_where_no_folder_holds_profiles() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let run = |args: &[&str], profile: Option<&str>| {
+        let mut command = program();
+        command
+            .args(args)
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("HOME");
+        if let Some(profile) = profile {
+            command.env("MILLSTREAM_PROFILE", profile);
+        }
+        finish(command.spawn().unwrap())
+    };
+    let refused = ["no folder for profiles", "XDG_CONFIG_HOME or HOME"];
+    let list = ["stream", "list"];
+    let create = ["stream", "create", "s", "--profile", "here"];
+    run(&create, None).assert_fails(2, &refused);
+    run(&list, Some("here")).assert_fails(2, &refused);
+    run(&["profile", "list"], None).assert_fails(2, &refused);
+    let to = ["--server", server.address()];
+    let copy = ["stream", "copy", "s", "t", "--to-profile", "here"];
+    run(&[&copy[..], &to].concat(), None).assert_fails(2, &refused);
+    // These commands name no profile, or a server that goes before it.
+    run(&[&list[..], &to].concat(), None).assert_done();
+    run(&[&list[..], &to].concat(), Some("here")).assert_done();
+    server.stop();
+}
