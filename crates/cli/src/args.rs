@@ -422,7 +422,11 @@ pub enum StreamCommand {
     ///
     /// A line is an object with any of key, value, headers (each with name and value), timestamp (milliseconds since
     /// 1970) and partition; bytes that are not UTF-8 are in key_base64, value_base64 and name_base64. Other fields have
-    /// no effect. The lines before a wrong line are stored.
+    /// no effect.
+    ///
+    /// If a line is wrong, or the server refuses its record, the error names the first line that is not stored. All
+    /// lines before it are stored. Some lines behind a refused one may be stored, too. The server refuses records that
+    /// it gets together as a whole, so the named line may be in order, and one of the next lines at fault.
     ///
     /// Example: millstream stream import orders orders.jsonl
     ///

@@ -1,6 +1,6 @@
 //! `millstream stream copy`, `export` and `import`: records move with key, value, headers and timestamp.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use millstream_base::{Offset, Timestamp};
 use millstream_client::{
-    Consumer, ConsumerConfig, Decompressor, DeliveryMode, Header, Isolation, Producer,
+    Consumer, ConsumerConfig, Decompressor, Delivery, DeliveryMode, Header, Isolation, Producer,
     ProducerConfig, ProducerRecord, Record, Start, TopicPartition,
 };
 use serde::Deserialize;
@@ -35,6 +35,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest line of an import.
 const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// The most lines of an import that are sent and not known to be stored: bounds the memory for their outcomes.
+const SENT_LINES_MAX: usize = 64 << 10;
 
 /// The file name that stands for stdin or stdout.
 const STANDARD: &str = "-";
@@ -73,6 +76,7 @@ pub fn copy(args: &CopyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<(
             value: record.value,
             headers: &headers,
         })
+        .map(drop)
     })
     .and_then(|count| sink.flush().map(|()| count))
     .and_then(|count| {
@@ -158,26 +162,64 @@ pub fn import(args: &ImportArgs, remote: &Remote, is_json: bool) -> anyhow::Resu
     remote.stream(stream)?;
     let mut input = open(file)?;
     let sink = Sink::new(remote);
-    let mut count = 0;
+    let mut sent = SentLines {
+        remote,
+        file,
+        stored: 0,
+        deliveries: VecDeque::new(),
+    };
     let mut line = Vec::new();
-    let result = loop {
+    let read = loop {
         match import_line(args, &mut *input, &mut line, &sink) {
-            Ok(true) => count += 1,
-            Ok(false) => break Ok(()),
-            Err(error) => {
-                let place = format!("line {} of {}", count + 1, file.display());
-                break Err(error.context(place));
-            }
+            Ok(Some(delivery)) => sent.push(delivery)?,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
         }
     };
-    // Lines before an error are stored nevertheless.
-    let flushed = sink.flush();
-    result.and(flushed)?;
+    // A line before a wrong one may not be stored: the error names the first of both.
+    sent.wait(0)?;
+    let stored = sent.stored;
+    read.with_context(|| format!("line {} of {}", stored + 1, file.display()))?;
     report(
         is_json,
-        &json!({ "stream": stream, "records": count }),
-        format_args!("appended {} to {stream}", count_of(count, "record")),
+        &json!({ "stream": stream, "records": stored }),
+        format_args!("appended {} to {stream}", count_of(stored, "record")),
     )
+}
+
+/// The lines of an import that are sent.
+struct SentLines<'a> {
+    remote: &'a Remote,
+    file: &'a Path,
+    /// The number of lines from the first one on that are stored.
+    stored: u64,
+    /// The outcomes of the lines behind these, in the order of the lines.
+    deliveries: VecDeque<Delivery>,
+}
+
+impl SentLines<'_> {
+    /// Adds the next line. Waits for the first lines if there are too many.
+    fn push(&mut self, delivery: Delivery) -> anyhow::Result<()> {
+        self.deliveries.push_back(delivery);
+        self.wait(SENT_LINES_MAX)
+    }
+
+    /// Waits until all but this many lines are stored.
+    ///
+    /// # Errors
+    /// If a line is not stored. The error names the first of these lines.
+    fn wait(&mut self, left: usize) -> anyhow::Result<()> {
+        let due = self.deliveries.len().saturating_sub(left);
+        for delivery in self.deliveries.drain(..due) {
+            let line = self.stored + 1;
+            self.remote.wait(delivery.wait()).with_context(|| {
+                let file = self.file.display();
+                format!("line {line} of {file} is the first that is not stored")
+            })?;
+            self.stored = line;
+        }
+        Ok(())
+    }
 }
 
 fn open(file: &PathBuf) -> anyhow::Result<Box<dyn BufRead>> {
@@ -188,17 +230,17 @@ fn open(file: &PathBuf) -> anyhow::Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::new(opened)))
 }
 
-/// Appends the record of the next line; returns `false` at the end of the input.
+/// Sends the record of the next line, and returns its outcome; `None` at the end of the input.
 fn import_line(
     args: &ImportArgs,
     input: &mut dyn BufRead,
     line: &mut Vec<u8>,
     sink: &Sink<'_>,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<Option<Delivery>> {
     line.clear();
     let read = input.take(LINE_BYTES_MAX + 1).read_until(b'\n', line);
     if read.context("cannot read it")? == 0 {
-        return Ok(false);
+        return Ok(None);
     }
     if line.len() as u64 > LINE_BYTES_MAX {
         bail!("it is longer than 64 MiB, the longest line");
@@ -227,8 +269,8 @@ fn import_line(
         key: key.as_deref(),
         value: value.as_deref(),
         headers: &headers,
-    })?;
-    Ok(true)
+    })
+    .map(Some)
 }
 
 /// Returns the bytes of a field, from its text or from its base64.
@@ -258,11 +300,11 @@ impl<'a> Sink<'a> {
     }
 
     /// Queues a record. Fails if an earlier one was not stored.
-    fn send(&self, record: ProducerRecord<'_>) -> anyhow::Result<()> {
-        self.remote.wait(self.producer.send(record))?;
-        self.producer
-            .error()
-            .map_or(Ok(()), |error| Err(explained(error)))
+    fn send(&self, record: ProducerRecord<'_>) -> anyhow::Result<Delivery> {
+        match self.producer.error() {
+            Some(error) => Err(explained(error)),
+            None => self.remote.wait(self.producer.send(record)),
+        }
     }
 
     fn flush(&self) -> anyhow::Result<()> {

@@ -123,6 +123,36 @@ fn an_import_names_its_first_wrong_line_and_stores_the_lines_before_it() {
 }
 
 #[test]
+fn an_import_names_the_first_line_that_the_server_refuses_and_stores_the_lines_before_it() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let create = ["stream", "create", "s", "--keyed"];
+    server.run(&create).assert_done();
+    // Each value fills a chunk, so that the server refuses the line without a key alone.
+    let value = "x".repeat(20_000);
+    let line = |key: &str| format!("{{\"key\":{key},\"value\":\"{value}\"}}\n");
+    let keyed = |numbers: std::ops::Range<u32>| -> String {
+        numbers
+            .map(|number| line(&format!("\"{number}\"")))
+            .collect()
+    };
+    let import = |lines: String| {
+        let import = ["stream", "import", "s", "-"];
+        server.run_with_input(&import, lines.into_bytes())
+    };
+    let refused = ["line 4 of - is the first that is not stored", "key"];
+    let lines = keyed(0..3) + &line("null") + &keyed(3..500);
+    import(lines).assert_fails(1, &refused);
+    let stored = records(&server, "s");
+    let keys: Vec<_> = stored.iter().take(3).map(|it| it["key"].clone()).collect();
+    assert_eq!(keys, ["0", "1", "2"]);
+    // The refused line comes before the wrong one.
+    let lines = keyed(0..3) + &line("null") + "nonsense\n";
+    import(lines).assert_fails(1, &refused);
+    server.stop();
+}
+
+#[test]
 fn streams_are_copied_within_a_server_and_to_another() {
     let dir = tempdir().unwrap();
     let server = server_with_records(&dir.path().join("data"));
