@@ -213,7 +213,11 @@ pub enum Command {
     ///   streams       all partitions accept writes; a damaged one does not
     ///   disk          the server's disk has the free space of --free
     ///   transactions  no transaction has been open for longer than --transaction-age
-    ///   groups        with --watch-groups: each group that has a lag commits offsets
+    ///   groups        with --watch-groups: no group stands still
+    ///
+    /// A group stands still if it has a lag during the whole watch and its position stays the same in all partitions.
+    /// The position is the committed offset, and in a share group the first record that is not processed. The check
+    /// leaves out groups whose lag is unknown, such as those that have never committed, and names them.
     ///
     /// The checks cover the streams, transactions and groups that the user may describe.
     ///

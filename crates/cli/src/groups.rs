@@ -22,7 +22,7 @@ use crate::settings::Settings;
 const FLOW: &str = "flow";
 
 /// The kind of a share group, whose progress is with its own requests.
-const SHARE: &str = "share";
+pub const SHARE: &str = "share";
 
 /// A group's progress in a partition, and the members that read it.
 #[derive(Serialize)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use humantime::format_duration;
 use millstream_base::{ByteSize, Offset};
-use millstream_client::{ClientError, TopicPartition};
+use millstream_client::{Client, ClientError, ListedGroup, TopicPartition};
 use serde_json::json;
 
 use crate::args::HealthArgs;
@@ -164,47 +164,83 @@ fn open_transactions(remote: &Remote, age_max: Duration) -> anyhow::Result<Resul
     })
 }
 
-/// Looks for groups that have a lag and commit nothing while they are watched.
+/// Looks for groups that have a lag, and whose position does not move while they are watched.
+///
+/// A group that has a lag at the beginning has it to the end if its position stays the same, since the ends of partitions
+/// never move back. So a lag that begins during the watch does not count.
 fn watch_groups(remote: &Remote, time: Duration) -> anyhow::Result<Result<String, String>> {
     let before = positions(remote)?;
+    let groups = groups::states(remote)?;
     thread::sleep(time);
-    let now = groups::states(remote)?;
-    let offsets_now = positions(remote)?;
+    let after = positions(remote)?;
+    let is_visible = |group: &&GroupState| before.contains_key(&group.name);
+    let visible = groups.iter().filter(is_visible);
+    let (known, unknown): (Vec<_>, Vec<_>) = visible.partition(|group| group.lag.is_some());
     let is_stuck = |group: &&GroupState| {
-        let has_lag = group.lag.is_some_and(|lag| lag > 0);
-        let same = before.get(&group.name) == offsets_now.get(&group.name);
-        has_lag && same && before.contains_key(&group.name)
+        group.lag > Some(0) && before.get(&group.name) == after.get(&group.name)
     };
-    let stuck: Vec<&str> = now
-        .iter()
-        .filter(is_stuck)
-        .map(|group| group.name.as_str())
-        .collect();
-    let is_watched = |group: &&GroupState| before.contains_key(&group.name);
-    let count = covered(now.iter().filter(is_watched).count(), "group");
+    let stuck = names(known.iter().copied().filter(is_stuck));
+    let unknown = names(unknown.into_iter());
     let watched = format_duration(time);
-    Ok(match stuck.is_empty() {
-        true => Ok(format!("no standstill within {watched} in {count}")),
-        false => Err(format!(
-            "{} with a lag committed nothing within {watched}: {}",
+    let text = match stuck.is_empty() {
+        true => {
+            let count = covered(known.len(), "group");
+            format!("no standstill within {watched} in {count}")
+        }
+        false => format!(
+            "{} with a lag stood still for {watched}: {}",
             count_of(stuck.len() as u64, "group"),
             stuck.join(", ")
-        )),
+        ),
+    };
+    let text = match unknown.len() as u64 {
+        0 => text,
+        count => format!(
+            "{text}; the lag of {} is unknown: {}",
+            count_of(count, "group"),
+            unknown.join(", ")
+        ),
+    };
+    Ok(match stuck.is_empty() {
+        true => Ok(text),
+        false => Err(text),
     })
 }
 
-/// Returns the committed offsets of each group that the user may see.
-fn positions(remote: &Remote) -> anyhow::Result<HashMap<String, HashMap<TopicPartition, Offset>>> {
-    let client = remote.client();
+fn names<'a>(groups: impl Iterator<Item = &'a GroupState>) -> Vec<&'a str> {
+    groups.map(|group| group.name.as_str()).collect()
+}
+
+/// The position of a group in each partition: its committed offset, or the first record that a share group has not
+/// processed, if that is known.
+type Positions = HashMap<TopicPartition, Option<Offset>>;
+
+/// Returns the positions of each group that the user may see.
+fn positions(remote: &Remote) -> anyhow::Result<HashMap<String, Positions>> {
     let mut positions = HashMap::new();
-    for group in remote.wait(client.groups())? {
-        match remote.runtime().block_on(client.group_offsets(&group.name)) {
+    for group in remote.wait(remote.client().groups())? {
+        let found = remote
+            .runtime()
+            .block_on(positions_of(remote.client(), &group));
+        match found {
             Err(ClientError::Refused { .. }) => {}
-            committed => {
-                let committed = committed.map_err(explained)?;
-                positions.insert(group.name, committed.offsets);
+            found => {
+                positions.insert(group.name, found.map_err(explained)?);
             }
         }
     }
     Ok(positions)
+}
+
+async fn positions_of(client: &Client, group: &ListedGroup) -> Result<Positions, ClientError> {
+    if group.kind == groups::SHARE {
+        let progress = client.share_progress(&group.name).await?.into_iter();
+        return Ok(progress
+            .map(|(place, reached)| (place, reached.start))
+            .collect());
+    }
+    let committed = client.group_offsets(&group.name).await?.offsets.into_iter();
+    Ok(committed
+        .map(|(place, offset)| (place, Some(offset)))
+        .collect())
 }

@@ -225,7 +225,8 @@ pub struct HealthArgs {
     /// The greatest age of an open transaction
     #[arg(long, value_name = "TIME", default_value = "15min", value_parser = some_time)]
     pub transaction_age: Duration,
-    /// Watch the groups for this time: a group with a lag must commit an offset in it
+    /// Watch the groups for this time: a group that has a lag during all of it must commit; choose a longer time than
+    /// the pauses between commits
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     pub watch_groups: Option<Duration>,
 }
