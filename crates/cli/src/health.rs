@@ -12,7 +12,7 @@ use millstream_client::{Client, ClientError, ListedGroup, TopicPartition};
 use serde_json::json;
 
 use crate::args::HealthArgs;
-use crate::console::{count_of, print, print_json};
+use crate::console::{count_of, is_broken_pipe, print, print_json};
 use crate::groups::{self, GroupState};
 use crate::remote::{Remote, explained};
 use crate::settings::Settings;
@@ -40,13 +40,13 @@ pub fn run(args: &HealthArgs, settings: &Settings, is_json: bool) -> anyhow::Res
         }
     }
     let failed = checks.iter().filter(|check| check.result.is_err()).count() as u64;
-    if is_json {
+    let printed = if is_json {
         let documents = checks.iter().map(|check| {
             let (Ok(text) | Err(text)) = &check.result;
             json!({ "check": check.name, "is_ok": check.result.is_ok(), "text": text })
         });
         let documents: Vec<_> = documents.collect();
-        print_json(&json!({ "is_healthy": failed == 0, "checks": documents }))?;
+        print_json(&json!({ "is_healthy": failed == 0, "checks": documents }))
     } else {
         print(|out| {
             for Check { name, result } in &checks {
@@ -56,7 +56,13 @@ pub fn run(args: &HealthArgs, settings: &Settings, is_json: bool) -> anyhow::Res
                 }
             }
             Ok(())
-        })?;
+        })
+    };
+    // A reader that closes the pipe early turns no failed check into success.
+    if let Err(error) = printed
+        && (failed == 0 || !is_broken_pipe(&error))
+    {
+        return Err(error);
     }
     match failed {
         0 => Ok(()),

@@ -140,6 +140,19 @@ fn a_group_does_not_commit_records_that_cannot_be_printed() {
 }
 
 #[test]
+fn a_reader_that_closes_stdout_turns_no_failed_check_into_success() {
+    for format in [&[][..], &["--json"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = program();
+        let command = command.args(["health", "--server", "127.0.0.1:1"]);
+        let child = command.args(format).stdout(writer).spawn().unwrap();
+        let output = child.wait_with_output().unwrap();
+        Run::from(output).assert_fails(1, &["1 of 1 check failed"]);
+    }
+}
+
+#[test]
 fn a_reader_that_closes_the_pipe_of_an_export_does_not_fail_it() {
     let dir = tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
