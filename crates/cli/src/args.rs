@@ -416,7 +416,7 @@ pub enum StreamCommand {
     /// Write the records of a stream to a file, as JSON lines
     ///
     /// Writes the committed records that exist at its start, each as a line as `consume --format json` prints it.
-    /// `stream import` reads these lines.
+    /// `stream import` reads these lines. If a signal stops the command, the file stays as it was.
     ///
     /// Example: millstream stream export orders orders.jsonl
     ///

@@ -26,6 +26,7 @@ use crate::output::write_file;
 use crate::remote::{Remote, explained};
 use crate::settings::Settings;
 use crate::settings::profiles::ProfileFile;
+use crate::stop::Stop;
 use crate::usage::WrongUsage;
 use crate::values::Position;
 
@@ -66,7 +67,7 @@ pub fn copy(args: &CopyArgs, remote: &Remote, is_json: bool) -> anyhow::Result<(
         );
     }
     let sink = Sink::new(to);
-    each_record(remote, stream, args.from, |partition, record| {
+    each_record(remote, stream, args.from, None, |partition, record| {
         let headers: Vec<Header<'_>> = record.headers().collect();
         sink.send(ProducerRecord {
             topic: target,
@@ -112,8 +113,8 @@ pub fn export(args: &ExportArgs, remote: &Remote, is_json: bool) -> anyhow::Resu
         false => file.display().to_string(),
     };
     let cannot_write = || format!("cannot write to {shown}");
-    let write = |out: &mut dyn Write| {
-        let count = each_record(remote, stream, args.from, |partition, record| {
+    let write = |out: &mut dyn Write, stop: Option<&Stop>| {
+        let count = each_record(remote, stream, args.from, stop, |partition, record| {
             let partition = u32::try_from(partition).unwrap_or_default();
             // Only as an error of input and output does a closed pipe keep its kind.
             serde_json::to_writer(&mut *out, &as_json(partition, record))
@@ -125,9 +126,13 @@ pub fn export(args: &ExportArgs, remote: &Remote, is_json: bool) -> anyhow::Resu
         anyhow::Ok(count)
     };
     if is_stdout {
-        return write(&mut stdout()).map(drop);
+        return write(&mut stdout(), None).map(drop);
     }
-    let count = write_file(file, |file| write(&mut io::BufWriter::new(file)))?;
+    // Without it, a signal would end the command before it removes the temporary file.
+    let stop = Stop::on_signals()?;
+    let count = write_file(file, |file| {
+        write(&mut io::BufWriter::new(file), Some(&stop))
+    })?;
     report(
         is_json,
         &json!({ "stream": stream, "file": file, "records": count }),
@@ -312,11 +317,13 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Gives `take` the committed records that exist now, from a position on, each with its partition. Returns how many.
+/// Gives `take` the committed records that exist now, from a position on, each with its partition. Returns how many; fails
+/// on a stop signal.
 fn each_record(
     remote: &Remote,
     stream: &str,
     from: Position,
+    stop: Option<&Stop>,
     mut take: impl FnMut(i32, &Record<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
     let client = remote.client();
@@ -349,9 +356,14 @@ fn each_record(
         ..ConsumerConfig::default()
     };
     let mut consumer = remote.wait(Consumer::assigned(client, config, &places))?;
+    let check_stop = || match stop.is_some_and(Stop::is_set) {
+        true => bail!("a signal stopped the command before it had read all records of {stream}"),
+        false => Ok(()),
+    };
     let mut decompressor = Decompressor::default();
     let mut count = 0;
     loop {
+        check_stop()?;
         let positions = consumer.positions();
         let is_done = |(place, next): (&TopicPartition, &Offset)| {
             ends.get(place).is_none_or(|end| next >= end)
@@ -370,7 +382,7 @@ fn each_record(
             if record.offset >= end {
                 return ControlFlow::Break(());
             }
-            match take(fetched.partition(), record) {
+            match check_stop().and_then(|()| take(fetched.partition(), record)) {
                 Ok(()) => {
                     count += 1;
                     ControlFlow::Continue(())

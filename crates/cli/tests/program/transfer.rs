@@ -5,11 +5,12 @@ use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, symlink};
 
 use rustix::fs::OFlags;
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::signals::fifo;
-use crate::support::{Server, finish, program, run};
+use crate::support::{Server, finish, program, run, send_signal, start, wait_until};
 
 /// Records with and without keys, values and headers, and with bytes that are not UTF-8.
 const LINES: &str = r#"{"key":"a","value":"1","headers":[{"name":"h","value":"x"},{"name":"h","value":null}],"timestamp":1000,"partition":1}
@@ -102,6 +103,32 @@ fn an_export_writes_into_pipes_and_through_links() {
     export(&link);
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     assert!(link.is_symlink());
+    server.stop();
+}
+
+#[test]
+fn an_interrupted_export_leaves_the_old_file_and_no_temporary_one() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    server.run(&["stream", "create", "s"]).assert_done();
+    let lines = format!("{}\n", "x".repeat(1 << 20)).repeat(64);
+    let produced = server.run_with_input(&["produce", "s"], lines.into_bytes());
+    produced.assert_done();
+    let folder = dir.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("s.jsonl");
+    fs::write(&file, "before").unwrap();
+    let export = ["stream", "export", "s", file.to_str().unwrap()];
+    let child = start(&mut server.command(&export));
+    let files = || fs::read_dir(&folder).unwrap().count();
+    wait_until("it writes", || files() == 2);
+    // It gets both signals when it continues.
+    for signal in [Signal::STOP, Signal::INT, Signal::CONT] {
+        send_signal(&child, signal);
+    }
+    finish(child).assert_fails(1, &["a signal stopped the command"]);
+    assert_eq!(fs::read(&file).unwrap(), b"before");
+    assert_eq!(files(), 1);
     server.stop();
 }
 
