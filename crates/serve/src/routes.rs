@@ -58,11 +58,9 @@ async fn metrics(shown: Shared) -> Result<impl IntoResponse, RequestError> {
             content, watches, ..
         } = shown;
         let mut metrics = content.metrics();
-        if content.keyed().is_some() {
-            let help = "Watches of keys that are open over HTTP.";
-            let open = watches.open() as u64;
-            metrics.push(Metric::new("http_watches", MetricKind::Gauge, open, help));
-        }
+        let help = "Watches of keys and of state that are open over HTTP.";
+        let open = watches.open() as u64;
+        metrics.push(Metric::new("http_watches", MetricKind::Gauge, open, help));
         metrics.extend(pool::metrics(&Pool::of_process().report()));
         Ok(prometheus::text(&metrics, &content.flows()))
     });

@@ -143,6 +143,14 @@ fn request(address: SocketAddr, path: &str, id: &str) -> Option<TcpStream> {
     Some(connection)
 }
 
+/// Returns the first line of an answer that begins with this text.
+pub fn line_of(address: SocketAddr, path: &str, start: &str) -> String {
+    let connection = request(address, path, "").expect("it is served");
+    let mut lines = BufReader::new(connection).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.starts_with(start));
+    line.unwrap_or_else(|| panic!("{path} has no line that begins with {start:?}"))
+}
+
 /// Returns the status and the beginning of the answer to a request that is refused.
 pub fn status_of(address: SocketAddr, path: &str, id: &str) -> (u16, String) {
     let mut connection = request(address, path, id).expect("it is served");

@@ -15,7 +15,7 @@ use millstream::{Error, Flow, Node, RunningFlow, Timestamp, out_of_order, secs, 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use events::{Events, status_of};
+use events::{Events, line_of, status_of};
 
 /// An order of a user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -106,6 +106,9 @@ fn check(node: &Node) -> Result<(), Error> {
             [(json!("ada"), json!(6)), (json!("bob"), Value::Null)]
         );
     }
+
+    let open = line_of(address, "/metrics", "millstream_http_watches ");
+    assert_eq!(open, "millstream_http_watches 5");
 
     // A window ends: its sum is the last one of its user.
     let mut windows = Events::open(address, "/state/shop/windows/ada?watch=snapshot", "");

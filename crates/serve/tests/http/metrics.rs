@@ -39,6 +39,9 @@ fn prometheus_gets_every_metric_of_every_stage_with_its_type() {
     assert_eq!(kinds["millstream_stage_items_in_total"], "counter");
     assert_eq!(kinds["millstream_stage_readable_items"], "gauge");
     assert_eq!(kinds["millstream_flow_latency_seconds"], "histogram");
+    // This node has no keyed streams, but state that can be watched.
+    assert_eq!(kinds["millstream_http_watches"], "gauge");
+    assert_eq!(values["millstream_http_watches"], 0.0);
     let of_stage = |name: &str, flow: &str, stage: &str| {
         values[format!("millstream_stage_{name}{{flow=\"{flow}\",stage=\"{stage}\"}}").as_str()]
     };
