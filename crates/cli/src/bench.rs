@@ -7,7 +7,6 @@ mod produce;
 
 use std::time::Duration;
 
-use anyhow::bail;
 use hdrhistogram::Histogram;
 use millstream_base::{Random, SystemRandom};
 use serde::Serialize;
@@ -16,6 +15,7 @@ use crate::args::BenchCommand;
 use crate::remote::Remote;
 use crate::settings::Settings;
 use crate::stop::Stop;
+use crate::usage::WrongUsage;
 
 /// Bytes in a megabyte, as Kafka's tools count them.
 const MEGABYTE: f64 = (1 << 20) as f64;
@@ -30,7 +30,9 @@ pub fn run(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     if settings.is_local() {
-        bail!("bench measures a server, not a data directory: name the server with --server");
+        return Err(WrongUsage::error(
+            "bench measures a server, not a data directory: name the server with --server",
+        ));
     }
     let remote = Remote::new(settings)?;
     match command {

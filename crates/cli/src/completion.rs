@@ -8,9 +8,15 @@ use clap_complete::{Shell, generate};
 use serde_json::json;
 
 use crate::console::{count_of, print, report};
+use crate::usage::WrongUsage;
 
 /// Prints the script that completes commands and flags in a shell.
-pub fn complete(shell: Shell, mut command: Command) -> anyhow::Result<()> {
+pub fn complete(shell: Shell, mut command: Command, is_json: bool) -> anyhow::Result<()> {
+    if is_json {
+        return Err(WrongUsage::error(
+            "completion prints a script for a shell, and no JSON: leave out --json",
+        ));
+    }
     let mut script = Vec::new();
     generate(shell, &mut command, "millstream", &mut script);
     print(|out| std::io::Write::write_all(out, &script))

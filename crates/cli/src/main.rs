@@ -94,7 +94,9 @@ fn run(args: LowArgs) -> anyhow::Result<()> {
         Command::Config(command) => config::run(command, &settings, args.json),
         Command::Health(command) => health::run(&command, &settings, args.json),
         Command::Profile(command) => profiles::run(command, &flags, args.json),
-        Command::Completion(command) => completion::complete(command.shell, LowArgs::commands()),
+        Command::Completion(command) => {
+            completion::complete(command.shell, LowArgs::commands(), args.json)
+        }
         Command::Man(command) => completion::man(&command.dir, LowArgs::commands(), args.json),
         Command::Acl(command) => acls::run(command, &settings, args.json),
         Command::Repair(command) => repair::run(command, &settings, args.json),

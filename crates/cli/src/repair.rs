@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use anyhow::bail;
 use millstream_base::{ByteSize, SystemDisk, SystemRandom};
 use millstream_log::{FilesAside, InternalStore, PartitionDamage, salvage};
 use serde::Serialize;
@@ -13,6 +12,7 @@ use crate::args::RepairArgs;
 use crate::console::{print, print_json, report};
 use crate::node;
 use crate::settings::Settings;
+use crate::usage::WrongUsage;
 
 #[derive(Serialize)]
 struct Repaired<'a> {
@@ -23,7 +23,9 @@ struct Repaired<'a> {
 
 pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Result<()> {
     if !settings.is_local() {
-        bail!("a repair needs the data directory: stop the server, and name it with --data");
+        return Err(WrongUsage::error(
+            "a repair needs the data directory: stop the server, and name it with --data",
+        ));
     }
     let data = node::existing(settings)?;
     let (name, what, taken) = match (args.cut, args.quarantine) {

@@ -54,10 +54,21 @@ fn wrong_usage_exits_with_status_2() {
         (&["acl", "list"], "--server"),
         (&["acl", "list", "--principal", "bob"], "User:alice"),
         (&["acl", "list", "--host", "here"], "192.0.2.7"),
+        (&["bench", "consume", "s"], "--server"),
     ] {
         let data = dir.path().join("data");
         run(&data, args).assert_fails(2, &[part]);
         assert!(!data.exists(), "{args:?}");
+    }
+    for (args, part) in [
+        (&["repair"][..], "--data"),
+        (&["repair", "--server", "localhost:1"], "--data"),
+        (&["completion", "bash", "--json"], "leave out --json"),
+    ] {
+        let child = program().args(args).spawn().unwrap();
+        let refused = finish(child);
+        refused.assert_fails(2, &[part]);
+        assert_eq!(refused.text(), "", "{args:?}");
     }
 }
 
