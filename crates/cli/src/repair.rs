@@ -56,15 +56,17 @@ pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Resu
         .map(|file| format!("\n  {}", file.display()))
         .collect::<String>();
     let bytes = ByteSize(taken.bytes);
+    let done = match (taken.has_changes, taken.files.is_empty()) {
+        (false, _) => format!("nothing in stream {name} is damaged"),
+        // The damaged files are missing.
+        (true, true) => format!("{what} stream {name}; there were no files to move"),
+        (true, false) => format!("{what} stream {name}: {bytes} went to{files}"),
+    };
     let repaired = Repaired {
         stream: &name,
         taken,
     };
-    report(
-        is_json,
-        &repaired,
-        format_args!("{what} stream {name}: {bytes} went to{files}"),
-    )
+    report(is_json, &repaired, format_args!("{done}"))
 }
 
 fn list(places: &[PartitionDamage], is_json: bool) -> anyhow::Result<()> {

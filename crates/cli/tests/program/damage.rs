@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::json;
 use tempfile::tempdir;
 
 use crate::support::{Server, finish, run, run_with_input, send_signal, spawn};
@@ -102,6 +103,22 @@ fn a_flipped_bit_ends_consumers_with_an_error_and_the_next_start_truncates_it() 
     run_with_input(data, &["produce", "broken"], b"again\n".to_vec()).assert_done();
     let text = run(data, &["consume", "broken"]).assert_done().text();
     assert!(text.ends_with("again\n") && lines_of(&text) < LINES);
+}
+
+#[test]
+fn a_repair_of_a_whole_stream_or_journal_says_that_nothing_is_damaged() {
+    let dir = tempdir().unwrap();
+    let data = dir.path();
+    fill(data);
+    for name in ["whole", "__journal"] {
+        let cut = run(data, &["repair", "--cut", name]).assert_done().text();
+        assert_eq!(cut, format!("nothing in stream {name} is damaged\n"));
+    }
+    let cut = run(data, &["repair", "--cut", "whole", "--json"]);
+    let expected = json!({ "stream": "whole", "files": [], "bytes": 0 });
+    assert_eq!(cut.assert_done().json(), expected);
+    let text = run(data, &["consume", "whole"]).assert_done().text();
+    assert_eq!(lines_of(&text), LINES);
 }
 
 #[test]

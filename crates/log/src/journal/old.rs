@@ -73,17 +73,18 @@ impl OldJournal {
         Ok((OldJournal { files }, missing))
     }
 
-    /// Takes listed files that are missing out of the list.
-    pub fn forget_missing(dir: &DataDir) -> Result<()> {
+    /// Takes listed files that are missing out of the list. Returns whether there were some.
+    pub fn forget_missing(dir: &DataDir) -> Result<bool> {
         let (_, missing) = OldJournal::find_rest(dir)?;
         if missing.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         dir.manifest().change(|listed| {
             for (sequence, _) in missing {
                 listed.forget_journal_file(sequence);
             }
-        })
+        })?;
+        Ok(true)
     }
 
     /// Returns whether there are no files: the last run ended cleanly, or this is the first.

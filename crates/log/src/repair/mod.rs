@@ -60,6 +60,9 @@ pub struct FilesAside {
     pub files: Vec<PathBuf>,
     /// Bytes in them.
     pub bytes: u64,
+    /// Whether there was something to repair: `false` only if nothing was damaged.
+    #[serde(skip)]
+    pub has_changes: bool,
 }
 
 impl Log {
@@ -90,6 +93,10 @@ impl Log {
         places.retain(|place| place.group.lane.stream == stream.shared.id);
         // The first one of each lane.
         places.dedup_by_key(|place| place.group.lane);
+        if places.is_empty() {
+            self.close()?;
+            return Ok(FilesAside::default());
+        }
         let identity = stream.shared.uuid;
         let mut repair = self.into_repair()?;
         for place in &places {
@@ -316,6 +323,9 @@ impl Repair {
 
     pub fn finish(self) -> Result<FilesAside> {
         self.dir.unlock();
-        Ok(self.taken)
+        Ok(FilesAside {
+            has_changes: true,
+            ..self.taken
+        })
     }
 }

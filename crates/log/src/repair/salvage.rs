@@ -88,9 +88,7 @@ pub fn salvage(
         return remake_manifest(config, disk, random);
     }
     let dir = DataDir::open(disk, random, &config.dir)?;
-    if part == InternalStore::Journal {
-        OldJournal::forget_missing(&dir)?;
-    }
+    let has_forgotten = part == InternalStore::Journal && OldJournal::forget_missing(&dir)?;
     let journal = OldJournal::find(&dir)?;
     let mut repair = Repair::new(config, dir, journal)?;
     match part {
@@ -105,7 +103,12 @@ pub fn salvage(
             }
         }
     }
-    repair.finish()
+    let taken = repair.finish()?;
+    let is_whole = part == InternalStore::Journal && !has_forgotten && taken.files.is_empty();
+    Ok(FilesAside {
+        has_changes: !is_whole,
+        ..taken
+    })
 }
 
 /// Rebuilds the list of files, and moves the former one aside.
@@ -117,7 +120,10 @@ fn remake_manifest(
     let (dir, format) = DataDir::lock(disk, &config.dir)?;
     if format < FORMAT {
         dir.find_manifest(random, format)?;
-        return Ok(FilesAside::default());
+        return Ok(FilesAside {
+            has_changes: true,
+            ..FilesAside::default()
+        });
     }
     let mut repair = Repair::new(config, dir, OldJournal::default())?;
     repair.copy_manifest()?;
