@@ -44,9 +44,11 @@ test: ## everything CI checks: formatting, clippy, all tests, tidy, Kafka's clie
 	@$(LIMIT) 1200 scripts/setup.sh test
 	@exec scripts/contained.sh 4800 scripts/test.sh
 
-# Benchmarks without ranks measure the program as it is built without MPI.
+# `ranks`, and the run of all benchmarks, measure the program with MPI, where it is installed. Any other benchmark by
+# itself measures the program without MPI.
 bench: ## all benchmarks, or one: NAME=log, NAME=keys, NAME=engine, NAME=broker, NAME=push, NAME=swa, NAME=ysb, NAME=ysb-star, NAME=windows, NAME=state, NAME=nexmark, NAME=ranks, NAME=serving, NAME=slo, NAME=soak, NAME=torture, NAME=librdkafka; more words in ARGS="--for 2h"
 	@$(LIMIT) 1200 scripts/setup.sh bench
+	@$(if $(NAME),,scripts/setup.sh has-mpi && echo "all benchmarks measure the program with MPI; NAME=… measures one without it, except for ranks" || true)
 	@cargo build --profile profiling --locked -p millstream-cli -p millstream-bench $(if $(filter-out ranks,$(NAME)),,$(MPI))
 	@$(TARGET)/profiling/millstream-bench $(NAME) $(ARGS)
 
