@@ -62,7 +62,8 @@ mod stream;
 mod subscription;
 
 pub use change::{
-    ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges, KeyCondition, NewValue,
+    CHANGE_OVERHEAD_BYTES, ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges,
+    KeyCondition, NewValue,
 };
 pub use compact::PassReport;
 pub use compact::stats::{CompactionStats, LogCompaction};

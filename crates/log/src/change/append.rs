@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millstream_base::{Offset, Sequence};
-use millstream_record::{ChunkBuilder, Compression, Header, Producer, check, end_header};
+use millstream_record::{
+    ChunkBuilder, Compression, HEADER_BYTES, Header, Producer, check, end_header,
+};
 
 use super::decide::{Decision, Moment, Older, decide};
 use super::{ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges, NewValue, Unit};
@@ -18,11 +20,12 @@ use crate::lane::append::{AppendStep, Appended};
 use crate::produce::append::{append_to_lane, check_size, take_in};
 use crate::read::keys::tail::{read_tail, read_tail_under_lock};
 
-/// About the most bytes of a chunk with several changes. A look-up reads its chunk whole, so chunks are small.
+/// The most bytes of a chunk with several changes. A look-up reads its chunk whole, so chunks are small.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// The most bytes of a record beside its key and its value: among them a header with the value's end.
-const RECORD_OVERHEAD_BYTES: usize = 80;
+/// The most bytes of a record beside its key, its value and its secondary keys, in a chunk with several changes: among them a sum,
+/// and a header with the value's end.
+pub const CHANGE_OVERHEAD_BYTES: usize = 80;
 
 /// The most times that changes are decided again, because other records of their keys came between or the end moved too far.
 const TRIES_MAX: usize = 1_000;
@@ -52,6 +55,7 @@ pub fn change_keys(
     changes: &[KeyChange<'_>],
     look_up: impl Fn(&KeyChange<'_>) -> Result<Option<Older>>,
 ) -> KeyChanges {
+    let bytes_max = changes_bytes_max(place.lane);
     let mut all = KeyChanges {
         outcomes: Vec::with_capacity(changes.len()),
         answer_at: Offset(0),
@@ -59,7 +63,7 @@ pub fn change_keys(
     while let rest = &changes[all.outcomes.len()..]
         && !rest.is_empty()
     {
-        let together = &rest[..count_together(rest)];
+        let together = &rest[..count_together(rest, bytes_max)];
         let batch = Batch {
             changes: together,
             unit: Unit::Each,
@@ -104,20 +108,25 @@ pub fn change_keys_together(
     place.change(Batch { changes, unit }, look_up)
 }
 
-/// Returns how many of the first changes go into one chunk. They are of different keys: a later change of a key compares with
-/// the version that an earlier one has appended. And all of them are conditional, or none.
-fn count_together(changes: &[KeyChange<'_>]) -> usize {
+/// Returns the most bytes of a chunk with several changes of a lane. A larger change has a chunk of its own.
+pub fn changes_bytes_max(lane: &LaneState) -> usize {
+    CHUNK_BYTES.min(lane.stream.limits.chunk_bytes_max())
+}
+
+/// Returns how many of the first changes go into one chunk of at most `bytes_max`. They are of different keys: a later change of
+/// a key compares with the version that an earlier one has appended. And all of them are conditional, or none.
+fn count_together(changes: &[KeyChange<'_>], bytes_max: usize) -> usize {
     let is_conditional = changes.first().is_some_and(KeyChange::is_conditional);
     let mut keys = HashSet::new();
-    let mut bytes = 0;
+    let mut bytes = HEADER_BYTES;
     let together = changes.iter().take_while(|change| {
         let value = match change.value {
             NewValue::Put(value) => value.len(),
             NewValue::Delete | NewValue::Add(_) => 0,
         };
         let headers = change.secondary.iter().map(header_bytes).sum::<usize>();
-        bytes += RECORD_OVERHEAD_BYTES + change.key.len() + value + headers;
-        keys.insert(change.key) && bytes <= CHUNK_BYTES && change.is_conditional() == is_conditional
+        bytes += CHANGE_OVERHEAD_BYTES + change.key.len() + value + headers;
+        keys.insert(change.key) && bytes <= bytes_max && change.is_conditional() == is_conditional
     });
     together.count().max(1)
 }

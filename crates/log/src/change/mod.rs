@@ -29,7 +29,8 @@ use millstream_record::Header;
 
 use crate::error::LogError;
 
-pub(crate) use self::append::{Place, change_keys, change_keys_together};
+pub use self::append::CHANGE_OVERHEAD_BYTES;
+pub(crate) use self::append::{Place, change_keys, change_keys_together, changes_bytes_max};
 pub(crate) use self::decide::Older;
 
 /// A change of a key.

@@ -4,6 +4,7 @@ use millstream_base::{KeyRange, Offset, partition_of_key};
 
 use crate::change::{
     ChangeTransaction, KeyChange, KeyChanges, Older, Place, change_keys, change_keys_together,
+    changes_bytes_max,
 };
 use crate::error::{LogError, Result};
 use crate::handle::partition::StreamPartition;
@@ -287,6 +288,12 @@ impl StreamPartition {
     ) -> Result<KeyChanges> {
         let place = self.place_of_changes(changes)?;
         change_keys_together(place, changes, transaction, |change| self.look_up(change))
+    }
+
+    /// Returns the most bytes of a chunk with several changes of keys: small ones, and not more than the stream allows
+    /// ([`chunk_bytes_max`](Self::chunk_bytes_max)).
+    pub fn changes_bytes_max(&self) -> usize {
+        changes_bytes_max(&self.lane)
     }
 
     /// Returns the place of changes, if this partition may make them.

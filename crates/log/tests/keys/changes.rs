@@ -329,6 +329,40 @@ fn keys_of_other_partitions_and_long_ones_are_refused_by_name() {
 }
 
 #[test]
+fn changes_of_one_call_fill_several_chunks_when_the_stream_takes_only_small_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Log::open(config(dir.path())).unwrap();
+    let small_chunks = StreamConfig {
+        chunk_bytes_max: Some(ByteSize(1_000)),
+        ..synced()
+    };
+    let partition = create(&log, small_chunks);
+    let keys: Vec<String> = (0..40).map(|n| format!("key {n}")).collect();
+    let (value, large) = ("v".repeat(300), "v".repeat(2_000));
+    for condition in [Absent, Present, Any] {
+        let changes = keys.iter().map(|key| put(key, &value, condition));
+        let mut changes: Vec<KeyChange<'_>> = changes.collect();
+        changes.insert(5, put("large", &large, Absent));
+        let outcomes = partition.change(&changes).unwrap().outcomes;
+        for (n, outcome) in outcomes.into_iter().enumerate() {
+            match (n, outcome) {
+                (5, Err(ChangeError::Log(LogError::ChunkTooLarge { .. }))) => {}
+                (5, outcome) => panic!("{outcome:?}"),
+                (_, outcome) => {
+                    stored(outcome);
+                }
+            }
+        }
+    }
+    let numbers: Vec<String> = (0..40).map(|n| format!("number {n}")).collect();
+    let sums = numbers.iter().map(|key| plus(key, i64::MIN));
+    let sums: Vec<KeyChange<'_>> = sums.collect();
+    for outcome in partition.change(&sums).unwrap().outcomes {
+        assert_eq!(sum(outcome), i64::MIN);
+    }
+}
+
+#[test]
 fn conditional_changes_are_refused_while_open_transactions_have_too_many_keys() {
     let dir = tempfile::tempdir().unwrap();
     let config = LogConfig::with_pool(dir.path(), ByteSize(64 << 20));

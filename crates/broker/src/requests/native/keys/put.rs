@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millstream_base::{Offset, Timestamp, partition_of_key};
-use millstream_log::{Appended, Log, LogError, Stream, StreamPartition};
+use millstream_log::{Appended, CHANGE_OVERHEAD_BYTES, Log, LogError, Stream, StreamPartition};
 use millstream_record::{ChunkBuilder, Compression, Header, end_header, end_text};
 use millstream_wire::native::{KeyToPut, PutKeysRequest, PutKeysResponse, StoredKey};
 
@@ -23,12 +23,6 @@ use crate::requests::bounds::{Bound, BoundContext};
 use crate::requests::handle::{Handle, Refusal, errors, refuse_with_message, tell_throttle};
 use crate::requests::rights::{Check, Checked, need_topic};
 use crate::security::{Operation, Traffic};
-
-/// About the size of a chunk with several keys. A look-up reads its chunk whole, so chunks are small.
-const CHUNK_BYTES: usize = 16 << 10;
-
-/// The most bytes of a record beside its key and its value: among them a header with the value's end.
-const RECORD_OVERHEAD_BYTES: usize = 80;
 
 /// An appended chunk that is not as durable yet as it has to be.
 struct Waiting {
@@ -145,15 +139,15 @@ impl<'a> Puts<'a> {
             Ok(partition) => partition,
             Err(error) => return refuse(&mut self.response, places, &error.into()),
         };
-        let chunk_bytes = CHUNK_BYTES.min(partition.chunk_bytes_max());
+        let bytes_max = partition.changes_bytes_max();
         let mut begun = Vec::new();
         for &place in places {
             let KeyToPut { key, value, .. } = &entries[place];
             let value = value.as_deref();
             let secondary = Secondary::of(&entries[place]);
-            let bytes = RECORD_OVERHEAD_BYTES + key.len() + value.map_or(0, <[u8]>::len);
+            let bytes = CHANGE_OVERHEAD_BYTES + key.len() + value.map_or(0, <[u8]>::len);
             let bytes = bytes + secondary.bytes();
-            if self.chunk.len() + bytes > chunk_bytes {
+            if self.chunk.len() + bytes > bytes_max {
                 self.append(&partition, std::mem::take(&mut begun));
             }
             let end = ttl(&entries[place]).map(|ttl| end_text(partition.keyed_now(), ttl));
