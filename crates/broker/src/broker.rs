@@ -15,7 +15,7 @@ use crate::configs::{ConfigStore, LogLevels};
 use crate::counters::Counters;
 use crate::fetch::{OldData, Sessions};
 use crate::groups::service::{GroupService, LEDGER, OFFSETS};
-use crate::key_reads::KeyReads;
+use crate::key_reads::{KeyReads, Threads};
 use crate::key_transactions::KeyTransactions;
 use crate::memory::Memory;
 use crate::objectives::Objectives;
@@ -37,6 +37,9 @@ const KEY_OLDER_READS_MAX: usize = 4;
 /// The threads that read partitions for their first look-ups.
 const KEY_REBUILDS_MAX: usize = 4;
 
+/// The threads that change keys under conditions. Changes wait for memory on them, so look-ups have other ones.
+const KEY_CHANGES_MAX: usize = 32;
+
 /// The state that all connections share.
 pub struct Broker {
     config: BrokerConfig,
@@ -48,6 +51,7 @@ pub struct Broker {
     pub(crate) old_data: OldData,
     pub(crate) native: native::Shared,
     key_reads: Arc<KeyReads>,
+    key_changes: Threads,
     key_transactions: Arc<KeyTransactions>,
     groups: Arc<GroupService>,
     shares: Arc<ShareService>,
@@ -126,6 +130,7 @@ impl Broker {
                 Arc::clone(&key_reads),
             )),
             key_reads,
+            key_changes: Threads::new(KEY_CHANGES_MAX),
             // Taken from a stream that is created once: random enough, and it stays the same over
             // restarts.
             cluster_id: log.internal_stream(LEDGER)?.uuid().simple().to_string(),
@@ -159,6 +164,10 @@ impl Broker {
 
     pub(crate) fn key_reads(&self) -> &Arc<KeyReads> {
         &self.key_reads
+    }
+
+    pub(crate) fn key_changes(&self) -> &Threads {
+        &self.key_changes
     }
 
     /// Returns the changes of keys that are made together.

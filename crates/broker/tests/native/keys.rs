@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use millstream_base::{ByteSize, Offset, StreamId, Timestamp, partition_of_key};
+use millstream_log::{Arena, BLOCK_BYTES_MIN};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::native::*;
 use millstream_wire::{ApiKey, Response, ResponseError};
@@ -559,6 +560,42 @@ fn the_first_look_up_of_a_large_stream_holds_up_no_other_client() {
             got.keys[0].newest.as_ref().unwrap().version,
             Offset(490_007)
         );
+    }
+}
+
+#[test]
+fn conditional_changes_that_wait_for_memory_hold_up_no_look_ups() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "t", keyed(Durability::Sync, 1));
+    create(&mut client, "large", keyed(Durability::Sync, 1));
+    put(&mut client, &[("a", Some("1"))]);
+    let pool = broker.log().pool();
+    let allocate = || pool.allocate(Arena::Segments, BLOCK_BYTES_MIN);
+    let held: Vec<_> = std::iter::from_fn(allocate).collect();
+    // More changes than there are threads for look-ups. Their stream has no segment yet.
+    let value = "v".repeat(1 << 20);
+    let mut waiting: Vec<Client> = (0..40).map(|_| broker.client()).collect();
+    for (number, client) in waiting.iter_mut().enumerate() {
+        let key = format!("key {number}");
+        client.send(PutKeysRequest {
+            stream: "large".into(),
+            entries: vec![entry(&key, Some(&*value), KeyCondition::Absent, 0)],
+            all_or_none: false,
+        });
+    }
+    for client in &mut waiting {
+        assert!(client.is_silent_for(Duration::from_millis(10)));
+    }
+    let began = Instant::now();
+    let page = ask!(client, ScanKeys, scan_request(0, "", 10));
+    assert_eq!((page.error_code, page.keys.len()), (0, 1));
+    // The changes wait up to 30 seconds.
+    assert!(began.elapsed() < Duration::from_secs(20));
+    drop(held);
+    for client in &mut waiting {
+        let stored = answer!(client, PutKeys);
+        assert_eq!(errors(&stored.entries), [(0, None)], "{stored:?}");
     }
 }
 

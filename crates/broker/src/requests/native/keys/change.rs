@@ -48,7 +48,7 @@ struct Waiting {
 /// Changes the keys whose conditions hold. Later requests of the connection come after that; the answer comes when everything
 /// is as durable as the stream's setting requires.
 pub fn change(broker: &Arc<Broker>, stream: Stream, entries: Vec<KeyToPut>) -> Reply {
-    let reads = Arc::clone(broker.key_reads());
+    let (reads, threads) = (Arc::clone(broker.key_reads()), broker.key_changes().clone());
     let transactions = Arc::clone(broker.key_transactions());
     Reply::Alone(Box::pin(async move {
         let mut response = PutKeysResponse {
@@ -59,7 +59,7 @@ pub fn change(broker: &Arc<Broker>, stream: Stream, entries: Vec<KeyToPut>) -> R
         let partitions = shares.iter().map(|share| share.partition.clone());
         let partitions: Vec<StreamPartition> = partitions.collect();
         reads.catch_up(&partitions).await;
-        let changed = reads.run(move || {
+        let changed = threads.run(move || {
             let change = |share| change_share(share, &entries, &mut response);
             let waiting: Vec<Waiting> = shares.into_iter().filter_map(change).collect();
             (response, waiting)
