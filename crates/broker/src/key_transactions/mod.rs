@@ -14,25 +14,24 @@
 //!
 //! A transaction that was begun is ended also if the connection of its request ends before.
 
+mod open;
 mod producers;
 mod transact;
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use millstream_base::{Offset, partition_of_key};
 use millstream_log::{
-    ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges, KeyCondition, LaneId, LogError,
+    ChangeError, ChangeTransaction, Changed, KeyChange, KeyChanges, KeyCondition, LogError,
     NewValue, Stream, StreamPartition,
 };
 use millstream_record::Header;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
+use self::open::Open;
 use self::producers::Producers;
 use crate::groups::{Partition, TopicName};
 use crate::key_reads::{KeyReads, Threads};
@@ -175,7 +174,7 @@ impl KeyTransactions {
 
     /// Whether transactions of the broker are open, which may hold back records that were appended before.
     pub(crate) fn are_open(&self) -> bool {
-        self.open.transactions.load(Ordering::SeqCst) > 0
+        self.open.has_some()
     }
 
     /// Waits until look-ups see the records before an offset, as far as transactions of the broker hold them back.
@@ -239,62 +238,4 @@ fn shares(stream: &Stream, changes: Vec<OwnedChange>) -> Result<Vec<Share>, LogE
         share.places.push(place);
     }
     Ok(shares.into_values().collect())
-}
-
-/// The partitions that open transactions of the broker change.
-#[derive(Default)]
-struct Open {
-    /// The number of transactions, so that most writes find out without the lock that there is none.
-    transactions: AtomicUsize,
-    lanes: Mutex<HashMap<LaneId, usize>>,
-    ended: Notify,
-}
-
-/// The partitions of an open transaction, until it is dropped.
-struct OpenTransaction<'a> {
-    open: &'a Open,
-    lanes: Vec<LaneId>,
-}
-
-impl Open {
-    /// Takes note of a transaction before it has its first record.
-    fn begin(&self, shares: &[Arc<Share>]) -> OpenTransaction<'_> {
-        let lanes: Vec<LaneId> = shares.iter().map(|share| share.partition.id()).collect();
-        let mut open = self.lanes.lock();
-        for lane in &lanes {
-            *open.entry(*lane).or_default() += 1;
-        }
-        self.transactions.fetch_add(1, Ordering::SeqCst);
-        OpenTransaction { open: self, lanes }
-    }
-
-    async fn wait(&self, partition: &StreamPartition, until: Offset) {
-        // A transaction that holds the records back was counted before its first record was appended.
-        while self.transactions.load(Ordering::SeqCst) > 0 {
-            let mut ended = std::pin::pin!(self.ended.notified());
-            ended.as_mut().enable();
-            let is_open = self.lanes.lock().contains_key(&partition.id());
-            if !is_open || partition.last_stable_offset() >= until {
-                return;
-            }
-            ended.await;
-        }
-    }
-}
-
-impl Drop for OpenTransaction<'_> {
-    fn drop(&mut self) {
-        let mut open = self.open.lanes.lock();
-        for lane in &self.lanes {
-            if let Some(count) = open.get_mut(lane) {
-                *count -= 1;
-                if *count == 0 {
-                    open.remove(lane);
-                }
-            }
-        }
-        drop(open);
-        self.open.transactions.fetch_sub(1, Ordering::SeqCst);
-        self.open.ended.notify_waiters();
-    }
 }

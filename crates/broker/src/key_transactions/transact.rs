@@ -60,7 +60,8 @@ impl KeyTransactions {
             id: used.id(),
             producer,
         };
-        let open = self.open.begin(&shares);
+        let lanes = shares.iter().map(|share| share.partition.id());
+        let open = self.open.begin(lanes.collect());
         self.add_partitions(&transaction, &shares).await?;
         let changed = self.change_all(&transaction, &shares).await;
         let is_stored = matches!(&changed, Ok(changed) if changed.are_stored());
