@@ -30,9 +30,11 @@ use millstream_log::{
     NewValue, Stream, StreamPartition,
 };
 use millstream_record::Header;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use self::open::Open;
-use self::producers::Producers;
+use self::producers::{Producers, TRANSACTIONS_MAX};
 use crate::groups::{Partition, TopicName};
 use crate::key_reads::{KeyReads, Threads};
 use crate::transactions::TopicPartition;
@@ -42,6 +44,9 @@ pub(crate) use self::producers::is_own_id;
 
 /// The threads that change keys together.
 const THREADS_MAX: usize = 16;
+
+/// How long changes wait until fewer others are under way.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A change of a key, with its bytes.
 #[derive(Debug, Clone)]
@@ -109,6 +114,8 @@ pub struct KeyTransactions {
     service: Arc<TransactionService>,
     reads: Arc<KeyReads>,
     threads: Threads,
+    /// A permit for each transaction that may be under way; changes of one partition take one, too.
+    turns: Arc<Semaphore>,
     producers: Producers,
     open: Open,
 }
@@ -119,6 +126,7 @@ impl KeyTransactions {
             service,
             reads,
             threads: Threads::new(THREADS_MAX),
+            turns: Arc::new(Semaphore::new(TRANSACTIONS_MAX)),
             producers: Producers::default(),
             open: Open::default(),
         }
@@ -128,7 +136,8 @@ impl KeyTransactions {
     /// see them.
     ///
     /// # Errors
-    /// When two changes are of the same key, the changes of a partition are too large for a chunk, or they cannot be stored.
+    /// When two changes are of the same key, the changes of a partition are too large for a chunk, they cannot be stored, or too
+    /// many others are under way.
     pub async fn change(
         self: &Arc<Self>,
         stream: &Stream,
@@ -138,8 +147,11 @@ impl KeyTransactions {
         let partitions = shares.iter().map(|share| share.partition.clone());
         let partitions: Vec<StreamPartition> = partitions.collect();
         self.reads.catch_up(&partitions).await;
+        // Changes go on when their client has gone, so the bound of those under way also bounds their memory.
+        let turn = self.turn().await?;
         let this = Arc::clone(self);
         let made = tokio::spawn(async move {
+            let _turn = turn;
             match shares.len() {
                 0 | 1 => this.change_one(shares).await,
                 _ => this.transact(shares).await,
@@ -147,6 +159,17 @@ impl KeyTransactions {
         });
         let made = made.await;
         made.unwrap_or_else(|_| Err(TogetherError::Unknown(ENDED.to_owned())))
+    }
+
+    /// Waits until changes may begin.
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, TogetherError> {
+        let turn = Arc::clone(&self.turns).acquire_owned();
+        let why = match timeout(TURN_WAIT_MAX, turn).await {
+            Ok(Ok(turn)) => return Ok(turn),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("{TRANSACTIONS_MAX} others are under way"),
+        };
+        Err(TogetherError::NoTransaction(why))
     }
 
     /// Changes keys of one partition.

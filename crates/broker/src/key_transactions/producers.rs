@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::TogetherError;
@@ -18,7 +17,7 @@ use crate::transactions::{
 const ID_PREFIX: &str = "__millstream.keys.";
 
 /// The most transactions at once.
-const TRANSACTIONS_MAX: usize = 64;
+pub const TRANSACTIONS_MAX: usize = 64;
 
 /// The timeout of a transaction. The broker ends each transaction, so this bounds only one whose end cannot be stored.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -36,7 +35,6 @@ pub fn is_own_id(id: &str) -> bool {
 
 /// The producers that are not in use.
 pub struct Producers {
-    permits: Arc<Semaphore>,
     free: Mutex<Vec<Slot>>,
 }
 
@@ -51,7 +49,6 @@ struct Slot {
 pub struct InUse<'a> {
     producers: &'a Producers,
     slot: Option<Slot>,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Default for Producers {
@@ -61,7 +58,6 @@ impl Default for Producers {
             producer: None,
         };
         Producers {
-            permits: Arc::new(Semaphore::new(TRANSACTIONS_MAX)),
             // The last one is used first, so few are used.
             free: Mutex::new((0..TRANSACTIONS_MAX).rev().map(slot).collect()),
         }
@@ -69,7 +65,7 @@ impl Default for Producers {
 }
 
 impl Producers {
-    /// Returns a producer that has no transaction.
+    /// Returns a producer that has no transaction. At most [`TRANSACTIONS_MAX`] are in use.
     ///
     /// # Errors
     /// When the broker cannot store it.
@@ -77,12 +73,9 @@ impl Producers {
         &self,
         service: &Arc<TransactionService>,
     ) -> Result<(InUse<'_>, Producer), TogetherError> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        let permit = permit.map_err(|error| TogetherError::NoTransaction(error.to_string()))?;
         let mut used = InUse {
             producers: self,
             slot: self.free.lock().pop(),
-            _permit: permit,
         };
         // Until the end of the transaction says which one is next.
         let producer = match used.slot.as_mut().and_then(|slot| slot.producer.take()) {

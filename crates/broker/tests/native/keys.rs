@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use millstream_base::{ByteSize, Offset, StreamId, Timestamp, partition_of_key};
-use millstream_log::{Arena, BLOCK_BYTES_MIN};
+use millstream_log::{Arena, BLOCK_BYTES_MIN, BufferWriter};
 use millstream_record::{ChunkBuilder, Compression};
 use millstream_wire::native::*;
 use millstream_wire::{ApiKey, Response, ResponseError};
@@ -16,6 +16,7 @@ const INVALID_REQUEST: i16 = ResponseError::InvalidRequest.code();
 const UNKNOWN: i16 = ResponseError::UnknownTopicOrPartition.code();
 const OTHER_VERSION: i16 = ResponseError::InvalidUpdateVersion.code();
 const TOO_LARGE: i16 = ResponseError::MessageTooLarge.code();
+const UNAVAILABLE: i16 = ResponseError::CoordinatorNotAvailable.code();
 
 const KEY_BYTES_MAX: usize = 1 << 20;
 
@@ -563,6 +564,58 @@ fn the_first_look_up_of_a_large_stream_holds_up_no_other_client() {
     }
 }
 
+/// Takes all free memory of segments.
+fn all_memory(broker: &Broker) -> Vec<BufferWriter> {
+    let pool = broker.log().pool();
+    let allocate = || pool.allocate(Arena::Segments, BLOCK_BYTES_MIN);
+    std::iter::from_fn(allocate).collect()
+}
+
+/// Lets clients change keys of the stream "large", which has no segment yet. Small blocks that come free do not suffice.
+fn send_large(broker: &Broker, clients: usize, all_or_none: bool) -> Vec<Client> {
+    let value: &str = &"v".repeat(600_000);
+    let sent = (0..clients).map(|number| {
+        let key = format!("key {number}");
+        let mut client = broker.client();
+        client.send(PutKeysRequest {
+            stream: "large".into(),
+            entries: vec![entry(&key, Some(value), KeyCondition::Absent, 0)],
+            all_or_none,
+        });
+        client
+    });
+    sent.collect()
+}
+
+#[test]
+fn changes_made_together_are_refused_while_too_many_others_are_under_way() {
+    let broker = Broker::start();
+    let mut client = broker.client();
+    create(&mut client, "large", keyed(Durability::Sync, 1));
+    let held = all_memory(&broker);
+    let mut waiting = send_large(&broker, 80, true);
+    let began = Instant::now();
+    while waiting.len() > 64 {
+        // The changes that are under way wait up to 30 seconds for memory.
+        assert!(began.elapsed() < Duration::from_secs(25));
+        waiting.retain_mut(|client| {
+            if client.is_silent_for(Duration::from_millis(1)) {
+                return true;
+            }
+            let refused = answer!(client, PutKeys);
+            assert_eq!(refused.error_code, UNAVAILABLE, "{refused:?}");
+            let message = refused.error_message.unwrap();
+            assert!(message.contains("64 others are under way"), "{message}");
+            false
+        });
+    }
+    drop(held);
+    for client in &mut waiting {
+        let stored = answer!(client, PutKeys);
+        assert_eq!(errors(&stored.entries), [(0, None)], "{stored:?}");
+    }
+}
+
 #[test]
 fn conditional_changes_that_wait_for_memory_hold_up_no_look_ups() {
     let broker = Broker::start();
@@ -570,20 +623,9 @@ fn conditional_changes_that_wait_for_memory_hold_up_no_look_ups() {
     create(&mut client, "t", keyed(Durability::Sync, 1));
     create(&mut client, "large", keyed(Durability::Sync, 1));
     put(&mut client, &[("a", Some("1"))]);
-    let pool = broker.log().pool();
-    let allocate = || pool.allocate(Arena::Segments, BLOCK_BYTES_MIN);
-    let held: Vec<_> = std::iter::from_fn(allocate).collect();
-    // More changes than there are threads for look-ups. Their stream has no segment yet.
-    let value = "v".repeat(1 << 20);
-    let mut waiting: Vec<Client> = (0..40).map(|_| broker.client()).collect();
-    for (number, client) in waiting.iter_mut().enumerate() {
-        let key = format!("key {number}");
-        client.send(PutKeysRequest {
-            stream: "large".into(),
-            entries: vec![entry(&key, Some(&*value), KeyCondition::Absent, 0)],
-            all_or_none: false,
-        });
-    }
+    let held = all_memory(&broker);
+    // More changes than there are threads for look-ups.
+    let mut waiting = send_large(&broker, 40, false);
     for client in &mut waiting {
         assert!(client.is_silent_for(Duration::from_millis(10)));
     }

@@ -115,8 +115,9 @@ pub async fn post(
         error => error,
     })?;
     let changes = changes_of(&body).map_err(RequestError::Changes)?;
-    drop(body);
     let made = in_time(async { Ok(streams.change_together(&stream, changes).await?) }).await?;
+    // Until here its memory counts for the changes.
+    drop(body);
     let entries = made.into_iter().map(|made| Made {
         partition: made.version.partition,
         version: made.version.version,

@@ -1,12 +1,13 @@
 //! Writes of keys.
 
 use std::collections::BTreeMap;
-use std::future::{Future, ready};
+use std::future::{Future, pending, ready};
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use millstream_base::{
@@ -22,12 +23,13 @@ use serde_json::{Value, json};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use crate::support::{Answer, connect, exchange, request, start, start_with};
+use crate::support::{ANSWER_TIME_MAX, Answer, connect, exchange, request, start, start_with};
 
 /// The largest value of a stream.
 const VALUE_BYTES_MAX: usize = 100_000;
 
-/// The keyed stream `t` in memory, beside `plain`, which is not keyed, and `full`, whose disk is full.
+/// The keyed stream `t` in memory, beside `plain`, which is not keyed, `full`, whose disk is full, and `slow`, whose changes do not
+/// end.
 #[derive(Default)]
 struct Streams(Arc<Mutex<Stored>>);
 
@@ -43,6 +45,8 @@ struct Stored {
     secondary: Vec<(String, Vec<u8>)>,
     /// Whether look-ups see no version yet, as behind an open transaction.
     is_behind: bool,
+    /// The lists of changes of `slow`.
+    waiting: usize,
 }
 
 impl Stored {
@@ -190,7 +194,7 @@ impl KeyedStreams for Streams {
 
     fn value_bytes_max(&self, stream: &str) -> Result<usize, KeyedError> {
         match stream {
-            "t" | "full" => Ok(VALUE_BYTES_MAX),
+            "t" | "full" | "slow" => Ok(VALUE_BYTES_MAX),
             "plain" => Err(KeyedError::NotKeyed("it is not keyed".to_owned())),
             _ => Err(KeyedError::UnknownStream(stream.to_owned())),
         }
@@ -205,10 +209,14 @@ impl KeyedStreams for Streams {
 
     fn change_together(
         &self,
-        _: &str,
+        stream: &str,
         changes: Vec<(Vec<u8>, KeyWrite)>,
     ) -> KeyedFuture<Vec<KeyChanged>> {
         let mut stored = self.0.lock().unwrap();
+        if stream == "slow" {
+            stored.waiting += 1;
+            return Box::pin(pending());
+        }
         let before = stored.values.clone();
         let mut all = Vec::new();
         for (number, (key, write)) in changes.into_iter().enumerate() {
@@ -702,6 +710,44 @@ fn each_path_names_the_methods_that_it_has() {
     for method in ["GET", "PUT", "PATCH", "DELETE", "POST"] {
         let answer = request(&without, method, "/kv/t/a", "localhost");
         answer.check_error(404, "there is no page");
+    }
+}
+
+/// The largest bodies, as many as there is memory for.
+#[test]
+fn changes_hold_the_memory_of_their_body_until_they_are_answered() {
+    const BODY_BYTES: usize = 4 << 20;
+    const BODIES: usize = 16;
+    let node = Node::default();
+    let stored = Arc::clone(&node.0);
+    let server = start_with(Arc::new(node));
+    let [begin, end] = [r#"[{"key":"a","text":""#, r#""}]"#];
+    let text = "x".repeat(BODY_BYTES - begin.len() - end.len());
+    let request = format!(
+        "POST /kv/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: {BODY_BYTES}\r\n\r\n\
+         {begin}{text}{end}"
+    );
+    let send_slow = |_| {
+        let mut stream = connect(&server);
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    };
+    let waiting: Vec<TcpStream> = (0..BODIES).map(send_slow).collect();
+    let until = Instant::now() + ANSWER_TIME_MAX;
+    while stored.lock().unwrap().waiting < BODIES {
+        assert!(Instant::now() < until, "the changes do not begin");
+        sleep(Duration::from_millis(1));
+    }
+    let post = || send(&server, "POST", "/kv/t", "", "[]");
+    let busy = post();
+    busy.check_error(503, "too many bytes of requests");
+    assert!(busy.head.contains("retry-after: 1\r\n"), "{busy:?}");
+    // The memory is free again when the clients have gone.
+    drop(waiting);
+    let until = Instant::now() + ANSWER_TIME_MAX;
+    while post().status != 200 {
+        assert!(Instant::now() < until, "the memory stays in use");
+        sleep(Duration::from_millis(1));
     }
 }
 
