@@ -7,8 +7,8 @@ use std::sync::Arc;
 use millstream_base::{KeyRange, Offset, partition_of_key};
 use millstream_broker::{KeyReads, KeyTransactions, OLDER_READ_BYTES_MAX, OwnedChange, Threads};
 use millstream_log::{
-    ChangeError, Changed, HistoryVersion, KeyChange, KeyCondition, KeyEntry, KeyScan, KeyVersion,
-    Log, LogError, NewValue, Stream, StreamPartition, refuse_secondary_keys,
+    ChangeError, Changed, HistoryVersion, KEY_BYTES_MAX, KeyChange, KeyCondition, KeyEntry, KeyScan,
+    KeyVersion, Log, LogError, NewValue, Stream, StreamPartition, refuse_secondary_keys,
 };
 use millstream_record::{Header, secondary_key};
 use millstream_serve::{
@@ -172,7 +172,7 @@ impl KeyedStreams for NodeStreams {
         let transactions = Arc::clone(&self.transactions);
         Box::pin(async move {
             let stream = stream?;
-            check_secondary(&write)?;
+            check_keys(&key, &write)?;
             let partition = partition_of_key(&key, stream.partition_count() as usize) as u32;
             let owner = stream.partition(partition).map_err(failed)?;
             // Only these look up the key.
@@ -210,8 +210,8 @@ impl KeyedStreams for NodeStreams {
         Box::pin(async move {
             let stream = stream?;
             let count = stream.partition_count() as usize;
-            for (number, (_, write)) in changes.iter().enumerate() {
-                check_secondary(write).map_err(|why| not_together(number, why))?;
+            for (number, (key, write)) in changes.iter().enumerate() {
+                check_keys(key, write).map_err(|why| not_together(number, why))?;
             }
             let partitions: Vec<u32> = changes
                 .iter()
@@ -361,8 +361,14 @@ fn key_change<'a>(
     }
 }
 
-/// Checks the secondary keys of a write.
-fn check_secondary(write: &KeyWrite) -> Result<(), KeyedError> {
+/// Checks the key and the secondary keys of a write.
+fn check_keys(key: &[u8], write: &KeyWrite) -> Result<(), KeyedError> {
+    if key.len() > KEY_BYTES_MAX {
+        return Err(KeyedError::LongKey {
+            bytes: key.len(),
+            bytes_max: KEY_BYTES_MAX,
+        });
+    }
     let keys = write.secondary.iter();
     let keys = keys.map(|(name, key)| (&**name, &**key));
     refuse_secondary_keys(keys).map_or(Ok(()), |why| Err(KeyedError::Secondary(why)))

@@ -472,7 +472,7 @@ impl RequestError {
             RequestError::SlowBody(_) => StatusCode::REQUEST_TIMEOUT,
             RequestError::Keyed(KeyedError::OtherVersion { .. }) => StatusCode::PRECONDITION_FAILED,
             RequestError::WriteHeader(_) => StatusCode::NOT_IMPLEMENTED,
-            RequestError::Keyed(KeyedError::TooLarge { .. })
+            RequestError::Keyed(KeyedError::TooLarge { .. } | KeyedError::LongKey { .. })
             | RequestError::Call(CallError::TooLarge { .. })
             | RequestError::LargeChanges(_) => StatusCode::PAYLOAD_TOO_LARGE,
             RequestError::Keyed(KeyedError::NotTogether { why, .. }) => {

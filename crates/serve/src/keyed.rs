@@ -254,6 +254,14 @@ pub enum KeyedError {
         /// The most bytes.
         bytes_max: usize,
     },
+    /// The key is too long.
+    #[error("the key has {bytes} bytes, and may have at most {bytes_max}")]
+    LongKey {
+        /// Its size.
+        bytes: usize,
+        /// The bound.
+        bytes_max: usize,
+    },
     /// The condition of a change does not hold.
     #[error("the key has another version than expected: it has {}; read it, and try again with its version", .newest.map_or_else(|| "no value".to_owned(), |newest| format!("version {}", newest.version)))]
     OtherVersion {

@@ -236,7 +236,25 @@ impl Share {
         let changes = self.changes.iter().zip(&headers);
         let changes = changes.map(|(change, headers)| change.borrowed(headers));
         let changes: Vec<KeyChange<'_>> = changes.collect();
-        self.partition.change_together(&changes, transaction)
+        let changed = self.partition.change_together(&changes, transaction);
+        changed.map_err(|error| self.in_request(error))
+    }
+
+    /// Lets an error name changes by their places in the request.
+    fn in_request(&self, error: LogError) -> LogError {
+        let place = |number: u32| self.places[number as usize] as u32;
+        match error {
+            LogError::SameKey {
+                stream,
+                first,
+                second,
+            } => LogError::SameKey {
+                stream,
+                first: place(first),
+                second: place(second),
+            },
+            error => error,
+        }
     }
 
     /// Returns the outcomes in the order of the request, of which this is the only share.

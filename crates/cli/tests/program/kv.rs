@@ -601,7 +601,22 @@ fn keys_are_written_over_http() {
     assert!(made["entries"][0]["version"].is_u64(), "{made}");
     assert_eq!(body(&get(&http, "/kv/a%2Fb/t1"), 200, ""), r#"{"n": 1}"#);
     assert_eq!(body(&get(&http, "/kv/a%2Fb/t2"), 200, "text/plain"), "x");
+    let long = "k".repeat((1 << 20) + 1);
+    let long = format!(r#"[{{"key":"t1","delete":true}},{{"key":"{long}","add":1}}]"#);
+    let others = (0..8).map(|n| format!(r#"{{"key":"other {n}","add":1}},"#));
+    let others: String = others.collect();
+    let twice = format!(r#"[{{"key":"t1","add":1}},{others}{{"key":"t1","add":1}}]"#);
     for (changes, status, part) in [
+        (
+            &*long,
+            413,
+            "change 1 is refused: the key has 1048577 bytes, and may have at most 1048576",
+        ),
+        (
+            &twice,
+            409,
+            "changes 0 and 9 for stream a/b are of the same key",
+        ),
         (
             r#"[{"key":"t1","delete":true},{"key":"t2","text":"y","if_absent":true}]"#,
             412,
@@ -611,11 +626,6 @@ fn keys_are_written_over_http() {
             r#"[{"key":"t1","delete":true},{"key":"t2","add":1}]"#,
             409,
             "not a whole number",
-        ),
-        (
-            r#"[{"key":"t1","delete":true},{"key":"t1","add":1}]"#,
-            409,
-            "of the same key",
         ),
         (
             r#"[{"key":"t1","delete":true},{"key":"t2"}]"#,

@@ -180,9 +180,11 @@ async fn one_condition_that_does_not_hold_refuses_all_changes() {
 async fn invalid_batches_of_changes_are_refused_with_the_reason() {
     let node = Node::start();
     let table = create(&node, Durability::Sync);
-    let twice = [put("a", "1"), put("b", "1"), put("a", "2")];
+    let twice = [&keys(20)[..], &keys(1)].concat();
+    let twice: Vec<KeyChange> = twice.iter().map(|key| put(key, "1")).collect();
     let error = table.change_together(&twice).await.unwrap_err();
-    assert!(error.to_string().contains("of the same key"), "{error}");
+    let named = "changes 0 and 20 for stream t are of the same key";
+    assert!(error.to_string().contains(named), "{error}");
     let many: Vec<KeyChange> = (0..1025).map(|n| put(&n.to_string(), "")).collect();
     let error = table.change_together(&many).await.unwrap_err();
     assert!(error.to_string().contains("at most 1024"), "{error}");
