@@ -147,7 +147,8 @@ usage: millstream-bench [{}] [options]
   --connections N
                 soak: how many at once (default: 1000)
   --no-kill     soak: do not kill the server in the middle
-  --write-docs  run nothing; write docs/benchmarks.md, docs/benchmarks-details.md and docs/benchmarks/ from the results",
+  --write-docs  run nothing; write docs/benchmarks.md, docs/benchmarks-details.md and docs/benchmarks/ from the results;
+                cases without a result keep the figures of docs/benchmarks/",
         names.join("|"),
         cases.concat()
     )

@@ -4,15 +4,17 @@
 mod figures;
 mod headlines;
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use self::figures::Row;
 use crate::benchmark::Benchmark;
 use crate::catalog::BENCHMARKS;
-use crate::report::{Case, Report, number, verdict};
+use crate::report::{Report, Stamp};
 
 /// The page with the cases that have a target.
 const SUMMARY: &str = "benchmarks.md";
@@ -62,13 +64,11 @@ other programs, and further figures. `millstream-bench --write-docs` writes the 
 const REMARKS_START: &str = "<!-- remarks: written by hand, kept when the page is made anew -->";
 const REMARKS_END: &str = "<!-- end of remarks -->\n";
 
-/// Writes the pages and the files of figures in the folder `docs` from the reports in the folders of `results`. Keeps the
-/// remarks, and the sections and files of benchmarks without a report there.
+/// Writes the pages and the files of figures in the folder `docs`. Cases that have a result in a report in the folders of
+/// `results` get new figures; all others keep those of the files. Keeps the remarks.
 pub fn write(docs: &Path, results: &Path) -> Result<()> {
     let paths = [SUMMARY, DETAILS].map(|page| docs.join(page));
-    let old = paths
-        .each_ref()
-        .map(|path| fs::read_to_string(path).unwrap_or_default());
+    let old_details = fs::read_to_string(&paths[1]).unwrap_or_default();
     let folder = docs.join(FIGURES);
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {folder:?}"))?;
     let mut sections = [String::new(), String::new()];
@@ -77,19 +77,20 @@ pub fn write(docs: &Path, results: &Path) -> Result<()> {
         let Benchmark { name, measures, .. } = benchmark;
         let json = results.join(name).join(format!("{name}.json"));
         let file = folder.join(format!("{name}.csv"));
-        let [old_summary, old_details] = old.each_ref().map(|page| section_of(page, name));
+        let mut rows = match file.exists() {
+            true => figures::read(&file)?,
+            false => Vec::new(),
+        };
         if json.exists() {
-            let report = Report::read(&json)?;
-            figures::write(&file, &figures::rows(&report))?;
-            sections[0] += &summary(&report, measures);
-            sections[1] += &details(name, remarks(old_details));
-        } else {
-            sections[0] += old_summary;
-            sections[1] += old_details;
+            rows = updated(name, &rows, &figures::rows(&Report::read(&json)?));
+            figures::write(&file, &rows)?;
         }
-        if file.exists() {
-            all_figures.push((*name, figures::read(&file)?));
+        if rows.is_empty() {
+            continue;
         }
+        sections[0] += &summary(name, measures, &rows);
+        sections[1] += &details(name, remarks(section_of(&old_details, name)));
+        all_figures.push((*name, rows));
     }
     let [summary, details] = sections;
     let headlines = headlines::table(&all_figures);
@@ -101,6 +102,27 @@ pub fn write(docs: &Path, results: &Path) -> Result<()> {
         fs::write(path, page).with_context(|| format!("cannot write {path:?}"))?;
     }
     Ok(())
+}
+
+/// Returns the rows of a benchmark's file, with the cases of a newer report in the place of its own.
+fn updated(name: &str, old: &[Row], new: &[Row]) -> Vec<Row> {
+    let mut cases: Vec<&[Row]> = figures::by_case(old).collect();
+    let mut kept: Vec<&str> = figures::by_case(old)
+        .map(|rows| &rows[0].case[..])
+        .collect();
+    for rows in figures::by_case(new) {
+        let case = &rows[0].case;
+        kept.retain(|kept| kept != case);
+        match cases.iter_mut().find(|old| old[0].case == *case) {
+            Some(old) => *old = rows,
+            None => cases.push(rows),
+        }
+    }
+    if !kept.is_empty() {
+        let kept = kept.join(", ");
+        eprintln!("bench: {name}: no new results of these cases, their figures stay: {kept}");
+    }
+    cases.concat()
 }
 
 /// Returns the section of one benchmark, from its heading to the heading of the next benchmark.
@@ -121,13 +143,12 @@ fn remarks(section: &str) -> &str {
     between.map_or("\n\n", |(remarks, _)| remarks)
 }
 
-fn summary(report: &Report, measures: &str) -> String {
-    let name = &report.name;
-    let has_targets = report.cases.iter().any(|case| case.target.is_some());
-    let is_shown = |case: &&Case| case.target.is_some() || !has_targets;
+fn summary(name: &str, measures: &str, rows: &[Row]) -> String {
+    let has_targets = rows.iter().any(|row| !row.target.is_empty());
+    let is_shown = |case: &&[Row]| !case[0].target.is_empty() || !has_targets;
     format!("\n## {name}\n\n{measures} `make bench NAME={name}`; [details]({DETAILS}#{name}).\n\n")
-        + &table(report.cases.iter().filter(is_shown))
-        + &stamps(report)
+        + &table(figures::by_case(rows).filter(is_shown))
+        + &stamps(rows)
 }
 
 fn details(name: &str, remarks: &str) -> String {
@@ -137,42 +158,60 @@ fn details(name: &str, remarks: &str) -> String {
     )
 }
 
-fn table<'c>(cases: impl Iterator<Item = &'c Case>) -> String {
+fn table<'r>(cases: impl Iterator<Item = &'r [Row]>) -> String {
     let mut table = "\
 | case | unit | ours | spread | limit | ratio | target | | ratio to others |
 |---|---|---:|---:|---:|---:|---:|---|---|
 "
     .to_owned();
-    let optional = |value: Option<f64>| value.map(number).unwrap_or_default();
     for case in cases {
-        let others = case.ratio_to_peers.iter();
-        let others = others.map(|(name, ratio)| format!("{name} {}", number(*ratio)));
+        let ours = &case[0];
+        let spread = match ours.spread_percent.is_empty() {
+            true => "one run".to_owned(),
+            false => format!("{} % of {}", ours.spread_percent, ours.rounds),
+        };
+        let others = case[1..].iter().filter(|row| !row.ratio.is_empty());
+        let others = others.map(|row| format!("{} {}", row.figure, row.ratio));
         let _ = writeln!(
             table,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            case.case,
-            case.unit,
-            number(case.ours),
-            case.spread_of_rounds(),
-            optional(case.limit),
-            optional(case.ratio_to_limit),
-            optional(case.target),
-            verdict(case),
+            "| {} | {} | {} | {spread} | {} | {} | {} | {} | {} |",
+            ours.case,
+            ours.unit,
+            ours.value,
+            ours.limit,
+            ours.ratio,
+            ours.target,
+            ours.verdict,
             others.collect::<Vec<_>>().join(", "),
         );
     }
     table
 }
 
-fn stamps(report: &Report) -> String {
-    let lines = report.stamps().into_iter();
-    lines.map(|line| format!("\n{line}.\n")).collect()
+/// Returns a line for each run: first for the one with the most cases, then for the others, with the names of their cases.
+fn stamps(rows: &[Row]) -> String {
+    let mut runs: Vec<(Stamp, Vec<&str>)> = Vec::new();
+    for case in figures::by_case(rows) {
+        let (stamp, name) = (case[0].stamp(), &case[0].case[..]);
+        match runs.iter_mut().find(|(other, _)| *other == stamp) {
+            Some((_, names)) => names.push(name),
+            None => runs.push((stamp, vec![name])),
+        }
+    }
+    runs.sort_by_key(|(_, names)| Reverse(names.len()));
+    let lines = runs.iter().enumerate();
+    let lines = lines.map(|(index, (stamp, names))| match index {
+        0 => format!("\n{}.\n", stamp.line()),
+        _ => format!("\n{}: {}.\n", names.join(", "), stamp.line()),
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Better;
+    use crate::project;
+    use crate::report::{Better, Case};
 
     /// A folder of results and of pages.
     struct Pages(tempfile::TempDir);
@@ -188,6 +227,11 @@ mod tests {
         fn write(&self) -> [String; 2] {
             write(self.0.path(), self.0.path()).unwrap();
             [SUMMARY, DETAILS].map(|page| fs::read_to_string(self.0.path().join(page)).unwrap())
+        }
+
+        /// Removes the results, as on another day.
+        fn forget(&self, name: &str) {
+            fs::remove_dir_all(self.0.path().join(name)).unwrap();
         }
 
         fn figures(&self, name: &str) -> String {
@@ -218,13 +262,19 @@ mod tests {
         assert_eq!(summary.matches("| open | s | 3.00 |").count(), 1);
         assert!(details.contains("[all figures](benchmarks/log.csv)"));
         let file = pages.figures("log");
-        let mut lines = file
-            .lines()
-            .map(|line| line.rsplitn(3, ',').nth(2).unwrap());
-        let head = "case,figure,unit,value,spread_percent,rounds,limit,ratio,target,verdict";
+        let mut lines = file.lines();
+        let head = "case,figure,unit,value,spread_percent,rounds,limit,ratio,target,verdict,commit,date,machine";
         assert_eq!(lines.next(), Some(head));
+        let Stamp {
+            commit,
+            date,
+            machine,
+        } = Report::now("log", Vec::new()).stamp;
+        let stamp = format!(",{},{date},\"{machine}\"", commit.unwrap_or_default());
         assert_eq!(
-            lines.collect::<Vec<_>>(),
+            lines
+                .map(|line| line.strip_suffix(&stamp).unwrap())
+                .collect::<Vec<_>>(),
             [
                 "append,ours,MB/s,100,,1,125,0.800,0.700,reached",
                 "append,\"a queue, locked\",MB/s,50.0,,,,2.00,,",
@@ -254,7 +304,7 @@ mod tests {
         assert!(head.contains(line) && head.contains(other), "{head}");
         assert_eq!(head.matches("](#").count(), 2, "{head}");
         // The file has the figure when the result is gone.
-        fs::remove_dir_all(pages.0.path().join("broker")).unwrap();
+        pages.forget("broker");
         assert_eq!(pages.write()[0], summary);
     }
 
@@ -274,7 +324,85 @@ mod tests {
         let edited = remark(log, "## Disk\n") + "\n## engine\n" + &remark(engine, "Cache.\n");
         fs::write(pages.0.path().join(DETAILS), &edited).unwrap();
         assert_eq!(pages.write(), [summary.clone(), edited.clone()]);
-        fs::remove_dir_all(pages.0.path().join("log")).unwrap();
+        pages.forget("log");
         assert_eq!(pages.write(), [summary, edited]);
+    }
+
+    #[test]
+    fn pages_without_results_stay_as_they_are() {
+        let pages = Pages(tempfile::tempdir().unwrap());
+        let open = Case::new("open", "s", Better::Lower, vec![3.0, 3.3, 3.0]);
+        let open = open.by_hand(vec![6.0, 6.0, 6.0]).target(1.5);
+        let mut read = Case::new("read", "s", Better::Lower, vec![1.0]).bound(2.0);
+        read.stamp = Some(Stamp {
+            commit: None,
+            date: "2026-01-31".to_owned(),
+            machine: "one, with a comma".to_owned(),
+        });
+        let cases = vec![append(100.0).target(0.7), open.detail("cpu_s", 4.0), read];
+        pages.store("log", cases);
+        pages.store("engine", vec![append(200.0)]);
+        let (written, file) = (pages.write(), pages.figures("log"));
+        let run = "\n\nread: Commit unknown, 2026-01-31; one, with a comma.\n";
+        assert!(written[0].contains(run), "{}", written[0]);
+        pages.forget("log");
+        pages.forget("engine");
+        assert_eq!(pages.write(), written);
+        assert_eq!(pages.figures("log"), file);
+    }
+
+    #[test]
+    fn a_new_result_of_one_case_replaces_only_its_figures() {
+        let pages = Pages(tempfile::tempdir().unwrap());
+        let open = |ours| Case::new("open", "s", Better::Lower, vec![ours]);
+        let at = |mut case: Case, date: &str| {
+            case.stamp = Some(Stamp {
+                date: date.to_owned(),
+                ..Report::now("log", Vec::new()).stamp
+            });
+            case
+        };
+        let append = append(100.0).detail("cpu_s", 4.0);
+        let old = ["2026-01-31", "2026-01-31"];
+        let new = ["2026-01-31", "2026-02-28"];
+        let both =
+            |ours, dates: [&str; 2]| vec![at(append.clone(), dates[0]), at(open(ours), dates[1])];
+        let expected = Pages(tempfile::tempdir().unwrap());
+        expected.store("log", both(2.0, new));
+        let expected = (expected.write(), expected.figures("log"));
+
+        pages.store("log", both(3.0, old));
+        pages.write();
+        pages.forget("log");
+        pages.store("log", vec![at(open(2.0), new[1])]);
+        assert_eq!((pages.write(), pages.figures("log")), expected);
+        // A case that the file lacks comes last.
+        pages.forget("log");
+        let close = Case::new("close", "s", Better::Lower, vec![1.0]);
+        pages.store("log", vec![at(close, new[1])]);
+        let [summary, _] = pages.write();
+        let cases = summary.lines().filter(|line| line.starts_with("| "));
+        let names = cases.filter_map(|line| line.split(" | ").next());
+        let names: Vec<&str> = names.collect();
+        assert!(
+            names.ends_with(&["| append", "| open", "| close"]),
+            "{names:?}"
+        );
+    }
+
+    #[test]
+    fn the_pages_of_this_project_follow_from_their_files() {
+        let docs = project::root().join("docs");
+        let pages = Pages(tempfile::tempdir().unwrap());
+        let folder = pages.0.path().join(FIGURES);
+        fs::create_dir(&folder).unwrap();
+        for entry in fs::read_dir(docs.join(FIGURES)).unwrap() {
+            let file = entry.unwrap();
+            fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+        }
+        let shown = [SUMMARY, DETAILS].map(|page| fs::read_to_string(docs.join(page)).unwrap());
+        fs::write(pages.0.path().join(DETAILS), &shown[1]).unwrap();
+        let is_same = pages.write() == shown;
+        assert!(is_same, "run `millstream-bench --write-docs`");
     }
 }

@@ -204,23 +204,6 @@ impl Report {
         self
     }
 
-    /// Returns the commit and machine of the numbers, in a line for each run.
-    pub fn stamps(&self) -> Vec<String> {
-        let mut lines = vec![self.stamp.line()];
-        let mut older: Vec<(&Stamp, Vec<&str>)> = Vec::new();
-        for case in &self.cases {
-            let Some(stamp) = &case.stamp else { continue };
-            match older.iter_mut().find(|(other, _)| *other == stamp) {
-                Some((_, names)) => names.push(&case.case),
-                None => older.push((stamp, vec![&case.case])),
-            }
-        }
-        for (stamp, names) in older {
-            lines.push(format!("{}: {}", names.join(", "), stamp.line()));
-        }
-        lines
-    }
-
     pub fn read(path: &Path) -> Result<Report> {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read {path:?}: run the benchmark first"))?;
@@ -264,10 +247,7 @@ impl Report {
             text.truncate(text.trim_end().len());
             text.push('\n');
         }
-        for line in self.stamps() {
-            let _ = writeln!(text, "{line}");
-        }
-        text.push('\n');
+        let _ = writeln!(text, "{}\n", self.stamp.line());
         for case in &self.cases {
             let others = case.ratio_to_peers.iter();
             let others = others.map(|(name, ratio)| (format!("ratio to {name}"), ratio));
@@ -336,16 +316,18 @@ mod tests {
             report.stamp.commit = Some(commit.to_owned());
             report
         };
+        let commits = |report: &Report| -> Vec<Option<String>> {
+            let stamps = report.cases.iter().map(|case| case.stamp.clone());
+            stamps.map(|stamp| stamp?.commit).collect()
+        };
         let twice = report("one", &["a", "b"]).updated(report("two", &["b"]));
-        let lines = twice.stamps();
-        assert!(lines[0].starts_with("Commit two, "), "{lines:?}");
-        assert!(lines[1].starts_with("a: Commit one, "), "{lines:?}");
-        assert_eq!(lines.len(), 2);
+        assert_eq!(twice.stamp.commit.as_deref(), Some("two"));
+        assert_eq!(commits(&twice), [Some("one".to_owned()), None]);
         // Read and written, and again of one commit once all cases are.
         let text = serde_json::to_string(&twice).unwrap();
         let twice: Report = serde_json::from_str(&text).unwrap();
-        let lines = twice.updated(report("two", &["a"])).stamps();
-        assert_eq!(lines.len(), 1);
+        let again = twice.updated(report("two", &["a"]));
+        assert_eq!(commits(&again), [None, None]);
     }
 
     #[test]

@@ -29,9 +29,26 @@ pub struct Row {
     /// The least ratio that reaches the target.
     pub target: String,
     pub verdict: String,
-    /// The commit of the sources, and the day, in UTC.
+    /// The commit of the sources, the day, in UTC, and the machine.
     pub commit: String,
     pub date: String,
+    pub machine: String,
+}
+
+impl Row {
+    /// Returns the run that measured it.
+    pub fn stamp(&self) -> Stamp {
+        Stamp {
+            commit: Some(self.commit.clone()).filter(|commit| !commit.is_empty()),
+            date: self.date.clone(),
+            machine: self.machine.clone(),
+        }
+    }
+}
+
+/// Returns the rows of each case. The first one is [`OURS`].
+pub fn by_case(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+    rows.chunk_by(|one, other| one.case == other.case)
 }
 
 /// Returns the figures of all cases: for each one the result, those of other programs, and further figures.
@@ -50,6 +67,7 @@ fn rows_of(case: &Case, stamp: &Stamp) -> Vec<Row> {
         value: number(value),
         commit: stamp.commit.clone().unwrap_or_default(),
         date: stamp.date.clone(),
+        machine: stamp.machine.clone(),
         ..Row::default()
     };
     let optional = |value: Option<f64>| value.map(number).unwrap_or_default();
