@@ -1,9 +1,12 @@
 //! The server to which a command connects.
 
 use std::fs::File;
-use std::future::Future;
-use std::io::{self, BufRead, BufReader};
+use std::future::{Future, poll_fn};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use millstream_base::nearest;
@@ -12,12 +15,17 @@ use millstream_client::{
     Client, ClientConfig, ClientError, Login, ResponseError, Tls, TokenSource,
 };
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
+use crate::console::CANNOT_WRITE;
 use crate::settings::{LISTEN_DEFAULT, MECHANISM_DEFAULT, Settings};
 use crate::usage::WrongUsage;
 
 /// The number of network threads beside the command's own thread.
 const THREADS: usize = 2;
+
+/// How long a command waits for the next item before it checks for a stop signal.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest password, in bytes.
 const PASSWORD_BYTES_MAX: usize = 4096;
@@ -80,6 +88,30 @@ impl Remote {
         answer: impl Future<Output = Result<T, ClientError>>,
     ) -> anyhow::Result<T> {
         self.runtime.block_on(answer).map_err(explained)
+    }
+
+    /// Returns the next item of a stream of items, or `None` if none comes for a moment. Flushes `out` before it waits, so that
+    /// the reader of a pipe gets each printed item at once, also while others come one after the other.
+    pub fn next<T>(
+        &self,
+        next: impl Future<Output = Result<T, ClientError>>,
+        out: &mut impl Write,
+    ) -> anyhow::Result<Option<T>> {
+        self.runtime.block_on(async {
+            let mut next = pin!(next);
+            let at_hand = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
+            let item = match at_hand {
+                Poll::Ready(item) => item,
+                Poll::Pending => {
+                    out.flush().context(CANNOT_WRITE)?;
+                    match timeout(PAUSE, next).await {
+                        Ok(item) => item,
+                        Err(_) => return Ok(None),
+                    }
+                }
+            };
+            item.map(Some).map_err(explained)
+        })
     }
 
     /// Returns the description of a stream; the error names the nearest existing stream.

@@ -12,7 +12,6 @@ use millstream_client::{
     Consumer, ConsumerConfig, Decompressor, Fetched, Isolation, OnDamage, Reset, SkippedRecords,
     Start, TopicPartition,
 };
-use tokio::time::timeout;
 
 use super::Printer;
 use crate::args::ConsumeArgs;
@@ -21,9 +20,6 @@ use crate::remote::{Remote, explained};
 use crate::stop::Stop;
 use crate::usage::WrongUsage;
 use crate::values::Place;
-
-/// How long the consumer waits for records before it checks for a stop signal.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// How often a group member without partitions checks that the stream still exists.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -167,10 +163,8 @@ fn print_all(
                 false => check_faults(args, remote),
             };
         }
-        let next = async { timeout(PAUSE, consumer.next()).await };
-        match remote.runtime().block_on(next) {
-            Ok(fetched) => {
-                let fetched = fetched.map_err(explained)?;
+        match remote.next(consumer.next(), &mut printer.out)? {
+            Some(fetched) => {
                 let mut printed = print(&fetched, &mut decompressor, printer);
                 // From the next call on, the consumer may commit these records.
                 if printed.is_ok() && args.group.is_some() {
@@ -184,13 +178,11 @@ fn print_all(
                 }
                 printed?;
             }
-            Err(_) => {
-                printer.out.flush().context(CANNOT_WRITE)?;
-                if looked_at.elapsed() >= LOOK_EVERY && consumer.positions().is_empty() {
-                    remote.stream(&args.stream)?;
-                    looked_at = Instant::now();
-                }
+            None if looked_at.elapsed() >= LOOK_EVERY && consumer.positions().is_empty() => {
+                remote.stream(&args.stream)?;
+                looked_at = Instant::now();
             }
+            None => {}
         }
     }
     Ok(())

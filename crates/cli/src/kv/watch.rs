@@ -2,22 +2,17 @@
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
 
 use anyhow::Context;
 use millstream_client::{KeyRange, KeyWatch, WatchEvent, WatchFrom, WatchPositions, WatchedChange};
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
 
 use super::common::{range_of, wait};
 use crate::args::WatchArgs;
 use crate::console::{CANNOT_WRITE, stdout, tell};
 use crate::consume::text;
-use crate::remote::{Remote, explained};
+use crate::remote::Remote;
 use crate::stop::Stop;
-
-/// How long the command waits for changes before it checks for a stop signal.
-const PAUSE: Duration = Duration::from_millis(100);
 
 pub fn watch(args: &WatchArgs, remote: &Remote, is_json: bool) -> anyhow::Result<()> {
     let stop = Stop::on_signals()?;
@@ -65,12 +60,9 @@ fn print_all(
 ) -> anyhow::Result<()> {
     let mut left = args.limit.unwrap_or(u64::MAX);
     while !stop.is_set() && left > 0 {
-        let next = async { timeout(PAUSE, watch.next()).await };
-        let Ok(event) = remote.runtime().block_on(next) else {
-            printer.out.flush().context(CANNOT_WRITE)?;
+        let Some(event) = remote.next(watch.next(), &mut printer.out)? else {
             continue;
         };
-        let event = event.map_err(explained)?;
         left -= u64::from(matches!(event, WatchEvent::Change(_)));
         printer
             .print(&event, watch.positions())

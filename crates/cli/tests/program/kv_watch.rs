@@ -1,6 +1,10 @@
 //! Watches of keys, from the command line.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdout, Stdio};
+use std::sync::mpsc::{self, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -101,5 +105,55 @@ fn a_watch_prints_changes_until_it_is_stopped_and_goes_on_from_its_position() {
     );
     let position = position.as_str().unwrap();
     fails(&["t", "--after", position], 1, &["deleted and made again"]);
+    server.stop();
+}
+
+/// Both commands printed nothing before their buffers of 8 KiB were full.
+#[test]
+fn watches_and_followers_print_at_once_while_more_changes_come() {
+    let dir = tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    done(&server, &["stream", "create", "t", "--keyed"]);
+    done(&server, &["kv", "put", "t", "k", "first"]);
+    let watch = ["kv", "watch", "t", "--snapshot"];
+    let follow = ["consume", "t", "--follow"];
+    let mut readers = [(&watch[..], "k\t"), (&follow[..], "")].map(|(args, key)| {
+        let mut child = start(&mut server.command(args));
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        (child, stdout, key)
+    });
+    let next = |stdout: &mut BufReader<ChildStdout>| {
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        line
+    };
+    for (_, stdout, key) in &mut readers {
+        assert_eq!(next(stdout), format!("{key}first\n"));
+    }
+    let produce = ["produce", "t", "--key-separator", "="];
+    let mut producer = start(server.command(&produce).stdin(Stdio::piped()));
+    let mut stdin = producer.stdin.take().unwrap();
+    let (stop, stopped) = mpsc::channel::<()>();
+    // The commands never wait for long, and all lines of this test fit in a buffer.
+    let feeder = thread::spawn(move || {
+        while stopped.try_recv() == Err(TryRecvError::Empty) {
+            stdin.write_all(b"k=v\n").unwrap();
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let started_at = Instant::now();
+    for (_, stdout, key) in &mut readers {
+        assert_eq!(next(stdout), format!("{key}v\n"));
+    }
+    let took = started_at.elapsed();
+    drop(stop);
+    feeder.join().unwrap();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    finish(producer).assert_done();
+    for (mut child, stdout, _) in readers {
+        child.stdout = Some(stdout.into_inner());
+        send_signal(&child, Signal::INT);
+        finish(child).assert_done();
+    }
     server.stop();
 }
