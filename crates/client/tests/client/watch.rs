@@ -1,6 +1,7 @@
 //! Watches of keys.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use millstream_log::{
     StreamConfig,
 };
 use millstream_record::{ChunkBuilder, Compression, EndMarker, Producer, TransactionEnd};
+use millstream_wire::ApiKey;
 use tokio::time::timeout;
 
 use crate::gate::node_behind_gate;
@@ -480,6 +482,29 @@ async fn a_watch_of_a_slow_server_goes_on_though_its_futures_are_dropped() {
         |event| matches!(event, WatchEvent::Change(change) if change.key == "b"),
     )
     .await;
+}
+
+/// The watch counted a short failure from a failure before its beginning on, and reported it at once.
+#[tokio::test]
+async fn a_failure_before_the_beginning_does_not_count_for_later_ones() {
+    let is_swallowed = AtomicBool::new(false);
+    let (node, address) = node_behind_gate(move |api| {
+        let passes = api != ApiKey::WatchKeys || is_swallowed.swap(true, Ordering::Relaxed);
+        async move { passes }
+    })
+    .await;
+    create(node.log(), 1);
+    let mut config = ClientConfig::new(address.to_string());
+    config.request_timeout = Duration::from_secs(2);
+    let after = config.request_timeout;
+    let table = Client::new(config).keyed("t");
+    let mut watch = table.watch(KeyRange::all(), WatchFrom::Now);
+    let begun = timeout(TIME_MAX, watch.begin()).await;
+    begun.expect("in time").unwrap();
+    tokio::time::sleep(after).await;
+    let node = node.restart().await;
+    node.client().keyed("t").put("k", "v").await.unwrap();
+    check(&mut watch, "k", Some("v")).await;
 }
 
 #[tokio::test]

@@ -239,8 +239,9 @@ impl KeyWatch {
     /// As [`next`](Self::next).
     pub async fn begin(&mut self) -> Result<(), ClientError> {
         while self.link.is_none() {
-            if let Err(error) = self.connect().await {
-                self.lost(error).await?;
+            match self.connect().await {
+                Ok(()) => self.failing_since = None,
+                Err(error) => self.lost(error).await?,
             }
         }
         Ok(())
