@@ -77,7 +77,8 @@
 //! A write is answered when it is as durable as the stream's setting requires: with 204, with 201 after a PUT with
 //! `If-None-Match: *`, and after PATCH with 200 and the new value. PUT and PATCH also get the `ETag` of the new
 //! version. `If-Match` with tags or `*`, and `If-None-Match: *`, are conditions that the server checks together with
-//! the write; if one does not hold, the answer is 412 with the `ETag` of the present version. PATCH takes values that
+//! the write; if one does not hold, the answer is 412 with the `ETag` of the present version. An `ETag` does not contain the
+//! id of the stream: it may match another value after the stream is deleted and created again. PATCH takes values that
 //! are whole numbers of 64 bits as decimal text; an absent key counts as 0. A write that is not yet durable after 30 s
 //! is answered with 503, and may still take effect.
 //!
