@@ -7,8 +7,8 @@ use std::sync::Arc;
 use millstream_base::{KeyRange, Offset, partition_of_key};
 use millstream_broker::{KeyReads, KeyTransactions, OLDER_READ_BYTES_MAX, OwnedChange, Threads};
 use millstream_log::{
-    ChangeError, Changed, HistoryVersion, KEY_BYTES_MAX, KeyChange, KeyCondition, KeyEntry, KeyScan,
-    KeyVersion, Log, LogError, NewValue, Stream, StreamPartition, refuse_secondary_keys,
+    ChangeError, Changed, HistoryVersion, KEY_BYTES_MAX, KeyChange, KeyCondition, KeyEntry,
+    KeyScan, KeyVersion, Log, LogError, NewValue, Stream, StreamPartition, refuse_secondary_keys,
 };
 use millstream_record::{Header, secondary_key};
 use millstream_serve::{
