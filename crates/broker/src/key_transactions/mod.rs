@@ -148,7 +148,7 @@ impl KeyTransactions {
         let partitions: Vec<StreamPartition> = partitions.collect();
         self.reads.catch_up(&partitions).await;
         // Changes go on when their client has gone, so the bound of those under way also bounds their memory.
-        let turn = self.turn().await?;
+        let turn = turn(&self.turns).await?;
         let this = Arc::clone(self);
         let made = tokio::spawn(async move {
             let _turn = turn;
@@ -159,17 +159,6 @@ impl KeyTransactions {
         });
         let made = made.await;
         made.unwrap_or_else(|_| Err(TogetherError::Unknown(ENDED.to_owned())))
-    }
-
-    /// Waits until changes may begin.
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, TogetherError> {
-        let turn = Arc::clone(&self.turns).acquire_owned();
-        let why = match timeout(TURN_WAIT_MAX, turn).await {
-            Ok(Ok(turn)) => return Ok(turn),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("{TRANSACTIONS_MAX} others are under way"),
-        };
-        Err(TogetherError::NoTransaction(why))
     }
 
     /// Changes keys of one partition.
@@ -204,6 +193,16 @@ impl KeyTransactions {
     pub async fn seen(&self, partition: &StreamPartition, until: Offset) {
         self.open.wait(partition, until).await;
     }
+}
+
+/// Waits until changes may begin.
+async fn turn(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, TogetherError> {
+    let why = match timeout(TURN_WAIT_MAX, Arc::clone(turns).acquire_owned()).await {
+        Ok(Ok(turn)) => return Ok(turn),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("{TRANSACTIONS_MAX} others are under way"),
+    };
+    Err(TogetherError::NoTransaction(why))
 }
 
 /// The error of a task that has panicked, or that the end of the program has ended.
@@ -279,4 +278,20 @@ fn shares(stream: &Stream, changes: Vec<OwnedChange>) -> Result<Vec<Share>, LogE
         share.places.push(place);
     }
     Ok(shares.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn changes_are_refused_while_too_many_others_are_under_way() {
+        let turns = Arc::new(Semaphore::new(1));
+        let held = turn(&turns).await.unwrap();
+        let refused = turn(&turns).await.unwrap_err().to_string();
+        let reason = "(64 others are under way); nothing was changed: try again";
+        assert!(refused.ends_with(reason), "{refused}");
+        drop(held);
+        assert!(turn(&turns).await.is_ok());
+    }
 }

@@ -16,7 +16,6 @@ const INVALID_REQUEST: i16 = ResponseError::InvalidRequest.code();
 const UNKNOWN: i16 = ResponseError::UnknownTopicOrPartition.code();
 const OTHER_VERSION: i16 = ResponseError::InvalidUpdateVersion.code();
 const TOO_LARGE: i16 = ResponseError::MessageTooLarge.code();
-const UNAVAILABLE: i16 = ResponseError::CoordinatorNotAvailable.code();
 
 const KEY_BYTES_MAX: usize = 1 << 20;
 
@@ -572,7 +571,7 @@ fn all_memory(broker: &Broker) -> Vec<BufferWriter> {
 }
 
 /// Lets clients change keys of the stream "large", which has no segment yet. Small blocks that come free do not suffice.
-fn send_large(broker: &Broker, clients: usize, all_or_none: bool) -> Vec<Client> {
+fn send_large(broker: &Broker, clients: usize) -> Vec<Client> {
     let value: &str = &"v".repeat(600_000);
     let sent = (0..clients).map(|number| {
         let key = format!("key {number}");
@@ -580,40 +579,11 @@ fn send_large(broker: &Broker, clients: usize, all_or_none: bool) -> Vec<Client>
         client.send(PutKeysRequest {
             stream: "large".into(),
             entries: vec![entry(&key, Some(value), KeyCondition::Absent, 0)],
-            all_or_none,
+            all_or_none: false,
         });
         client
     });
     sent.collect()
-}
-
-#[test]
-fn changes_made_together_are_refused_while_too_many_others_are_under_way() {
-    let broker = Broker::start();
-    let mut client = broker.client();
-    create(&mut client, "large", keyed(Durability::Sync, 1));
-    let held = all_memory(&broker);
-    let mut waiting = send_large(&broker, 80, true);
-    let began = Instant::now();
-    while waiting.len() > 64 {
-        // The changes that are under way wait up to 30 seconds for memory.
-        assert!(began.elapsed() < Duration::from_secs(25));
-        waiting.retain_mut(|client| {
-            if client.is_silent_for(Duration::from_millis(1)) {
-                return true;
-            }
-            let refused = answer!(client, PutKeys);
-            assert_eq!(refused.error_code, UNAVAILABLE, "{refused:?}");
-            let message = refused.error_message.unwrap();
-            assert!(message.contains("64 others are under way"), "{message}");
-            false
-        });
-    }
-    drop(held);
-    for client in &mut waiting {
-        let stored = answer!(client, PutKeys);
-        assert_eq!(errors(&stored.entries), [(0, None)], "{stored:?}");
-    }
 }
 
 #[test]
@@ -625,7 +595,7 @@ fn conditional_changes_that_wait_for_memory_hold_up_no_look_ups() {
     put(&mut client, &[("a", Some("1"))]);
     let held = all_memory(&broker);
     // More changes than there are threads for look-ups.
-    let mut waiting = send_large(&broker, 40, false);
+    let mut waiting = send_large(&broker, 40);
     for client in &mut waiting {
         assert!(client.is_silent_for(Duration::from_millis(10)));
     }
