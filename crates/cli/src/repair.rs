@@ -41,7 +41,7 @@ pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Resu
         }
         (_, Some(name)) => {
             let taken = node::open(settings)?.quarantine_stream(&name)?;
-            (name, "quarantined", taken)
+            (name, "quarantined", Some(taken))
         }
         _ => {
             let log = node::open(settings)?;
@@ -50,21 +50,24 @@ pub fn run(args: RepairArgs, settings: &Settings, is_json: bool) -> anyhow::Resu
             return list(&places, is_json);
         }
     };
-    let files = taken
-        .files
-        .iter()
-        .map(|file| format!("\n  {}", file.display()))
-        .collect::<String>();
-    let bytes = ByteSize(taken.bytes);
-    let done = match (taken.has_changes, taken.files.is_empty()) {
-        (false, _) => format!("nothing in stream {name} is damaged"),
+    let done = match &taken {
+        None => format!("nothing in stream {name} is damaged"),
         // The damaged files are missing.
-        (true, true) => format!("{what} stream {name}; there were no files to move"),
-        (true, false) => format!("{what} stream {name}: {bytes} went to{files}"),
+        Some(taken) if taken.files.is_empty() => {
+            format!("{what} stream {name}; there were no files to move")
+        }
+        Some(taken) => {
+            let files = taken.files.iter();
+            let files: String = files
+                .map(|file| format!("\n  {}", file.display()))
+                .collect();
+            let bytes = ByteSize(taken.bytes);
+            format!("{what} stream {name}: {bytes} went to{files}")
+        }
     };
     let repaired = Repaired {
         stream: &name,
-        taken,
+        taken: taken.unwrap_or_default(),
     };
     report(is_json, &repaired, format_args!("{done}"))
 }

@@ -60,9 +60,6 @@ pub struct FilesAside {
     pub files: Vec<PathBuf>,
     /// Bytes in them.
     pub bytes: u64,
-    /// Whether there was something to repair: `false` only if nothing was damaged.
-    #[serde(skip)]
-    pub has_changes: bool,
 }
 
 impl Log {
@@ -83,11 +80,11 @@ impl Log {
     }
 
     /// Truncates the lanes of a stream where they are damaged first, and closes the log. Returns the files that it
-    /// took away.
+    /// took away; `None` if nothing is damaged.
     ///
     /// # Errors
     /// When there is no such stream, or the files cannot be changed.
-    pub fn truncate_stream(self, name: &str) -> Result<FilesAside> {
+    pub fn truncate_stream(self, name: &str) -> Result<Option<FilesAside>> {
         let stream = self.any_stream(name)?;
         let mut places = self.find_damage();
         places.retain(|place| place.group.lane.stream == stream.shared.id);
@@ -95,14 +92,14 @@ impl Log {
         places.dedup_by_key(|place| place.group.lane);
         if places.is_empty() {
             self.close()?;
-            return Ok(FilesAside::default());
+            return Ok(None);
         }
         let identity = stream.shared.uuid;
         let mut repair = self.into_repair()?;
         for place in &places {
             repair.truncate(place, identity)?;
         }
-        repair.finish()
+        Ok(Some(repair.finish()))
     }
 
     /// Takes a stream away, with all that the journal holds of it, and closes the log.
@@ -117,7 +114,7 @@ impl Log {
         let random = Arc::clone(&self.inner.random);
         let mut repair = self.into_repair()?;
         repair.take_stream(stream.shared.id)?;
-        let taken = repair.finish()?;
+        let taken = repair.finish();
         let log = Log::open_on(config, disk, clock, random)?;
         let stream = log.any_stream(name)?;
         log.inner.delete(&stream)?;
@@ -321,11 +318,8 @@ impl Repair {
         all.iter().try_for_each(|name| self.take_group(name))
     }
 
-    pub fn finish(self) -> Result<FilesAside> {
+    pub fn finish(self) -> FilesAside {
         self.dir.unlock();
-        Ok(FilesAside {
-            has_changes: true,
-            ..self.taken
-        })
+        self.taken
     }
 }

@@ -63,7 +63,8 @@ impl InternalStore {
     }
 }
 
-/// Repairs a part of the log that it keeps for itself. Returns the files that it took away.
+/// Repairs a part of the log that it keeps for itself. Returns the files that it took away; `None` if nothing of the journal is
+/// damaged.
 ///
 /// A table is written anew with all of its entries that are whole, in its files and in the journal; the repair takes away
 /// the files as they were. A change whose chunk is damaged is lost, so the table has the former value of its key. The
@@ -82,10 +83,10 @@ pub fn salvage(
     disk: Arc<dyn Disk>,
     random: Arc<dyn Random>,
     part: InternalStore,
-) -> Result<FilesAside> {
+) -> Result<Option<FilesAside>> {
     config.check()?;
     if part == InternalStore::Manifest {
-        return remake_manifest(config, disk, random);
+        return remake_manifest(config, disk, random).map(Some);
     }
     let dir = DataDir::open(disk, random, &config.dir)?;
     let has_forgotten = part == InternalStore::Journal && OldJournal::forget_missing(&dir)?;
@@ -103,12 +104,9 @@ pub fn salvage(
             }
         }
     }
-    let taken = repair.finish()?;
+    let taken = repair.finish();
     let is_whole = part == InternalStore::Journal && !has_forgotten && taken.files.is_empty();
-    Ok(FilesAside {
-        has_changes: !is_whole,
-        ..taken
-    })
+    Ok((!is_whole).then_some(taken))
 }
 
 /// Rebuilds the list of files, and moves the former one aside.
@@ -120,10 +118,7 @@ fn remake_manifest(
     let (dir, format) = DataDir::lock(disk, &config.dir)?;
     if format < FORMAT {
         dir.find_manifest(random, format)?;
-        return Ok(FilesAside {
-            has_changes: true,
-            ..FilesAside::default()
-        });
+        return Ok(FilesAside::default());
     }
     let mut repair = Repair::new(config, dir, OldJournal::default())?;
     repair.copy_manifest()?;
@@ -131,7 +126,7 @@ fn remake_manifest(
         list_deletions(listed);
         list_epochs(dir, listed)
     })?;
-    repair.finish()
+    Ok(repair.finish())
 }
 
 fn salvage_table(repair: &mut Repair, stream: StreamId) -> Result<()> {

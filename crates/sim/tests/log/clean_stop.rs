@@ -135,6 +135,7 @@ fn bytes_behind_the_last_chunk_are_damage_after_a_clean_stop() {
     assert!(!has_aside(&world));
     let log = open(&world.disk, &world.clock).expect("only a user's stream is damaged");
     let taken = log.truncate_stream("a").expect("no faults");
+    let taken = taken.expect("it is damaged");
     assert_eq!(
         taken.bytes,
         JUNK.len() as u64 + taken_index_bytes(&world, &taken.files)

@@ -72,7 +72,7 @@ fn end_of_blocks(world: &World) -> usize {
     u64::from_le_bytes(note[32..40].try_into().expect("8 bytes")) as usize
 }
 
-fn salvaged(world: &World) -> Result<FilesAside, LogError> {
+fn salvaged(world: &World) -> Result<Option<FilesAside>, LogError> {
     let disk = Arc::new(world.disk.clone());
     let random = Arc::new(SimRandom::new(world.disk.operations()));
     salvage(&large(), disk, random, InternalStore::Journal)

@@ -324,7 +324,7 @@ fn repair(seed: u64) {
     }
     let is_trimmed = world.rng.bool();
     let taken = match (is_trimmed, world.rng.bool()) {
-        (true, _) => log.truncate_stream("a"),
+        (true, _) => log.truncate_stream("a").map(Option::unwrap_or_default),
         (false, true) => log.quarantine_stream("a"),
         (false, false) => {
             let deleted = log.delete_stream("a");

@@ -244,6 +244,7 @@ fn a_start_is_refused_until_a_damaged_or_missing_list_of_files_is_rebuilt() {
             }
         }
         let taken = salvaged(&disk).expect("no faults");
+        let taken = taken.expect("it is written anew");
         assert_eq!(taken.files.len(), usize::from(damage > 0));
         let log = open(&disk).expect("it is whole");
         assert_eq!(on_disk(content(&log)), on_disk(before));
@@ -268,7 +269,8 @@ fn a_rebuilt_list_of_files_has_the_identity_in_the_catalogs_file() {
     let disk = Arc::new(world.disk.clone());
     let random = Arc::new(SimRandom::new(7));
     let taken = salvage(&world::config(), disk, random, InternalStore::Manifest);
-    assert!(taken.expect("no faults").files.is_empty());
+    let taken = taken.expect("no faults").expect("it was missing");
+    assert!(taken.files.is_empty());
     let made = world.disk.read_file(MANIFEST).expect("it exists");
     assert_eq!(made[8..24], directory);
     // The catalog is this directory's.

@@ -16,7 +16,7 @@ const WINDOW_BYTES_MIN: usize = 128 << 10;
 const WINDOW_GROWTH: usize = 4;
 
 /// The windows that a run has come to when the most is read ahead of it: 16 windows. More are planned when half of them are
-/// left, so all 8 threads have a request in flight.
+/// left, so every thread has a request in flight.
 const WINDOWS_GROWN: u32 = 5;
 
 /// The most places that are remembered where sequential reads may go on.
