@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::logged_letters::LoggedLetters;
 use crate::node::{Encoder, End, Node};
-use crate::running::RunningFlow;
+use crate::running::{RunningFlow, fail_others};
 use crate::stream::{Decoder, Stream};
 use crate::topic::Topic;
 
@@ -439,8 +439,14 @@ impl Flow {
     /// Starts the flow, and returns it at work. Dropped, it ends where it stands.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`run`](Self::run). Other ranks that run the flow learn the error, and end.
     pub fn start(self) -> Result<RunningFlow, Error> {
+        let ranks = self.ranks().clone();
+        let started = self.start_here();
+        started.inspect_err(|error| fail_others(&ranks, error))
+    }
+
+    fn start_here(self) -> Result<RunningFlow, Error> {
         let mut state = self.shared.state.lock();
         if let Some(fault) = state.fault.take() {
             return Err(fault);

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::flow_builder::Flow;
 use crate::listen::bind;
 use crate::node::Node;
-use crate::running::{Begun, RunningFlow, serve};
+use crate::running::{Begun, RunningFlow, fail_others, serve};
 
 /// The interval at which a job checks whether it must stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -143,11 +143,17 @@ impl Job {
     /// Starts all flows, in their order. Dropped, they end where they stand.
     ///
     /// # Errors
-    /// If one of them cannot start: then those before it end.
+    /// If one of them cannot start: then those before it end. Other ranks that run the job learn the error, and end.
     ///
     /// # Panics
     /// If the settings of [`listen`](Self::listen) name no listener.
-    pub fn start(mut self) -> Result<RunningJob, Error> {
+    pub fn start(self) -> Result<RunningJob, Error> {
+        let ranks = self.flows.first().map(|flow| flow.ranks().clone());
+        let started = self.start_here();
+        started.inspect_err(|error| ranks.iter().for_each(|ranks| fail_others(ranks, error)))
+    }
+
+    fn start_here(mut self) -> Result<RunningJob, Error> {
         let addresses: Vec<_> = self.flows.iter().filter_map(Flow::take_http).collect();
         let http = self.http.or(addresses.first().copied());
         let begun = Begun::default();

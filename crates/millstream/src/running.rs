@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use millstream_base::TcpNetwork;
+use millstream_exchange::Ranks;
 use millstream_flow::Running;
 use millstream_flow::serving::Requests;
 use millstream_node::NodeContent;
@@ -57,6 +58,13 @@ impl RunningFlow {
     /// Returns the address of the flow's HTTP server, if it has one.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.server.as_ref().map(Server::local_address)
+    }
+}
+
+/// Has the other ranks end with the error that kept a flow from starting on this one: they would wait for it.
+pub(crate) fn fail_others(ranks: &Ranks, error: &Error) {
+    if ranks.count() > 1 {
+        ranks.fail(&error.to_string());
     }
 }
 

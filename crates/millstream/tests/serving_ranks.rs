@@ -3,7 +3,7 @@
 mod visitor;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -234,6 +234,42 @@ fn the_failure_of_a_flow_ends_the_job_on_all_ranks() -> Result<(), Error> {
     });
     for error in errors {
         assert!(error.contains("panicked"), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_flow_that_cannot_start_on_one_rank_starts_on_none() -> Result<(), Error> {
+    let dir = tempfile::tempdir()?;
+    let node = Node::embedded(dir.path())?;
+    let lines = node.topic("lines").text().create()?;
+    let copy = |ranks: &Ranks| {
+        let topic = match ranks.rank() {
+            0 => lines.clone(),
+            _ => node.topic("nowhere").text(),
+        };
+        let copied = flow("copy", ranks).read(topic);
+        copied.write(node.topic("copy").text())
+    };
+    let alone = on_ranks(2, |ranks| copy(ranks).start().err());
+    let in_job = on_ranks(2, |ranks| Job::from([copy(ranks)]).start().err());
+    for error in alone.into_iter().chain(in_job) {
+        let error = error.expect("one rank cannot start").to_string();
+        assert!(error.contains("nowhere"), "{error}");
+    }
+    // An address in use keeps the whole job from starting.
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let errors = on_ranks(2, |ranks| {
+        let copied = flow("copy", ranks).read(lines.clone());
+        let mut job = Job::from([copied.write(node.topic("copy").text())]);
+        if ranks.rank() == 1 {
+            job = job.http(taken.local_addr().unwrap());
+        }
+        job.start().err()
+    });
+    for error in errors {
+        let error = error.expect("one rank cannot start").to_string();
+        assert!(error.contains("in use"), "{error}");
     }
     Ok(())
 }
