@@ -9,6 +9,10 @@
 //! sender. When a rank is at rest and has read the barriers of all others, its share of the snapshot stands:
 //! everything that was sent before the barriers has arrived, and nothing that came after. So no rank is special, and
 //! any may begin (after Chandy and Lamport, "Distributed snapshots").
+//!
+//! A rank may have no channel that could take its barrier: its sources have ended, or ranks send each other nothing. So a
+//! rank that pauses for a checkpoint also announces beside the channels that it wants one, and the others pause, too. Without
+//! channels no barriers keep the ranks in step; then each takes the newest checkpoint that any of them wants.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +37,8 @@ pub struct Coordinator {
     /// The interval of commits. Checkpoints have one that the decisions know.
     commit_interval: Duration,
     pause: Arc<Pause>,
+    /// Whether ranks send each other items, and barriers with them.
+    has_channels: bool,
     /// Something was processed since the last snapshot. Written by workers after each activation.
     is_due: AtomicBool,
     /// The time of the last snapshot by the flow's clock, in nanoseconds.
@@ -82,6 +88,7 @@ impl Gate {
 impl Coordinator {
     pub fn new(
         stages: &[Arc<dyn Stage>],
+        has_channels: bool,
         purpose: Purpose,
         pause: Arc<Pause>,
         stopping: Arc<AtomicBool>,
@@ -108,6 +115,7 @@ impl Coordinator {
             purpose,
             commit_interval,
             pause,
+            has_channels,
             is_due: AtomicBool::new(false),
             last_at_ns: AtomicU64::new(now.as_nanos() as u64),
         }
@@ -131,13 +139,13 @@ impl Coordinator {
     /// Pauses the sources if it is time to; with many changes of state since the last snapshot, at once. Then they wait also
     /// for the checkpoint that is being written, so that memory for changes has a bound.
     pub fn pause_if_due(&self, now: Duration, are_many_changes: bool) {
-        let is_due =
-            || now >= self.next_at() && self.is_due.load(Ordering::Relaxed) && !self.is_writing();
+        let is_due = || self.due_at().is_some_and(|at| now >= at) && !self.is_writing();
         if are_many_changes && self.are_wanted() {
             self.pause.is_on.store(true, Ordering::SeqCst);
             if let Some(mut gates) = self.gates.try_lock() {
                 gates.paused_at.get_or_insert(now);
             }
+            self.want_of_others();
         } else if is_due() {
             // A worker that takes a snapshot meanwhile has them locked. A pause behind it would last as long as its checkpoint
             // is being written: on a full disk, without an end.
@@ -146,8 +154,52 @@ impl Coordinator {
             {
                 gates.paused_at.get_or_insert(now);
                 self.pause.is_on.store(true, Ordering::SeqCst);
+                self.want_of_others();
             }
         }
+    }
+
+    /// Has the other ranks pause, too.
+    fn want_of_others(&self) {
+        if let Purpose::Checkpoints(shards, decisions) = &self.purpose {
+            decisions.signal().want(shards.checkpoint(self.next()));
+        }
+    }
+
+    /// Returns the number of the next snapshot of this run.
+    fn next(&self) -> u64 {
+        let next = self.pause.done.load(Ordering::SeqCst) + 1;
+        match &self.purpose {
+            Purpose::Checkpoints(shards, decisions) if !self.has_channels => {
+                let wanted = decisions.signal().wanted();
+                next.max(wanted.saturating_sub(shards.checkpoint(0)))
+            }
+            _ => next,
+        }
+    }
+
+    /// Whether any rank wants a checkpoint that this one has not taken.
+    fn is_wanted(&self) -> bool {
+        match &self.purpose {
+            Purpose::Checkpoints(shards, decisions) => {
+                let done = self.pause.done.load(Ordering::SeqCst);
+                decisions.signal().wanted() > shards.checkpoint(done)
+            }
+            Purpose::None | Purpose::Commits => false,
+        }
+    }
+
+    /// Returns the time at which the next snapshot is due, if there is a reason for one.
+    fn due_at(&self) -> Option<Duration> {
+        if self.is_wanted() {
+            return Some(self.last_at());
+        }
+        let is_due = self.is_due.load(Ordering::Relaxed);
+        is_due.then(|| self.next_at())
+    }
+
+    fn last_at(&self) -> Duration {
+        Duration::from_nanos(self.last_at_ns.load(Ordering::Relaxed))
     }
 
     /// The earliest time of the next snapshot.
@@ -156,7 +208,7 @@ impl Coordinator {
             Purpose::Checkpoints(_, decisions) => decisions.signal().interval(),
             Purpose::None | Purpose::Commits => self.commit_interval,
         };
-        Duration::from_nanos(self.last_at_ns.load(Ordering::Relaxed)).saturating_add(interval)
+        self.last_at().saturating_add(interval)
     }
 
     /// Whether the checkpoint before is still being written: the sources would wait for it. The writer may wait for a
@@ -184,10 +236,8 @@ impl Coordinator {
 
     /// Returns when a worker has to be awake for the next snapshot; `None` also while the end of a writer wakes it.
     pub fn alarm(&self) -> Option<Duration> {
-        let is_waiting = self.is_due.load(Ordering::Relaxed)
-            && !self.pause.is_on.load(Ordering::Relaxed)
-            && !self.is_writing();
-        is_waiting.then(|| self.next_at())
+        let is_waiting = !self.pause.is_on.load(Ordering::Relaxed) && !self.is_writing();
+        self.due_at().filter(|_| is_waiting)
     }
 
     /// For a worker that finds nothing to do: takes a snapshot if the sources pause and everything has arrived.
@@ -206,7 +256,7 @@ impl Coordinator {
         }
         let Gates { all, paused_at } = &mut *gates;
         paused_at.get_or_insert(now);
-        let number = self.pause.done.load(Ordering::SeqCst) + 1;
+        let number = self.next();
         for gate in all.iter_mut().filter(|gate| gate.said < number) {
             match rest(&gate.before, elements.cycles, number) {
                 Rest::Busy => continue,

@@ -27,6 +27,10 @@ pub struct DecisionSignal {
     pub own: Mutex<Own>,
     /// The interval of checkpoints, in nanoseconds. Written with the decisions locked, read by workers.
     interval_ns: AtomicU64,
+    /// The newest checkpoint that any rank wants, as far as this one knows.
+    wanted: AtomicU64,
+    /// The newest one that this rank has wanted first.
+    wanted_here: AtomicU64,
     doorbell: Arc<Doorbell>,
     waiting: Waiting,
     is_alone: bool,
@@ -79,6 +83,8 @@ impl DecisionSignal {
             is_there: AtomicBool::new(false),
             own: Mutex::default(),
             interval_ns: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            wanted_here: AtomicU64::new(0),
             doorbell: Arc::clone(doorbell),
             waiting,
             is_alone,
@@ -98,6 +104,29 @@ impl DecisionSignal {
     pub fn set_interval(&self, interval: Duration) {
         let ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         self.interval_ns.store(ns, Ordering::Relaxed);
+    }
+
+    /// Returns the newest checkpoint that any rank wants; 0 before the first one of the run.
+    pub fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::SeqCst)
+    }
+
+    /// This rank wants a checkpoint. The others learn that, if none has wanted it before.
+    pub fn want(self: &Arc<Self>, number: u64) {
+        if !self.is_alone && self.want_like_others(number) {
+            self.wanted_here.fetch_max(number, Ordering::SeqCst);
+            self.wake_by_ref();
+        }
+    }
+
+    /// Another rank wants a checkpoint. Returns whether that is new.
+    pub fn want_like_others(&self, number: u64) -> bool {
+        self.wanted.fetch_max(number, Ordering::SeqCst) < number
+    }
+
+    /// Returns the newest checkpoint that the others learn to be wanted from this rank.
+    pub fn wanted_here(&self) -> u64 {
+        self.wanted_here.load(Ordering::SeqCst)
     }
 
     /// A shard was stored. It takes the place of the one before, if that is not announced yet. [`wake`](Wake::wake)

@@ -15,6 +15,9 @@
 //! that the last results are committed, too. A rank that has ended stores its shard of each checkpoint that another
 //! rank takes, until all have ended: nothing changes in it any more.
 //!
+//! A rank also announces that it wants a checkpoint, since not every rank gets a barrier from it: see
+//! [`coordinator`](crate::checkpoint::coordinator).
+//!
 //! Rank 0 also decides the [interval](crate::checkpoint::pace) of checkpoints: it learns their costs from the
 //! announcements, and announces the interval to all others.
 //!
@@ -61,6 +64,8 @@ enum Announcement {
     Interval(Duration),
     /// The rank has ended; this was its last checkpoint.
     Ended(u64),
+    /// The rank pauses for this checkpoint, and needs it from all others.
+    Wanted(u64),
 }
 
 /// The checkpoints of all ranks, as far as this one knows.
@@ -102,6 +107,8 @@ struct Peer {
     receiver: Receiver,
     stored: BTreeMap<u64, StoredShard>,
     ended: Option<u64>,
+    /// The newest checkpoint that it was told to be wanted.
+    told: u64,
 }
 
 impl Decisions {
@@ -129,6 +136,7 @@ impl Decisions {
                 receiver,
                 stored: BTreeMap::new(),
                 ended: None,
+                told: 0,
             }
         });
         let state = State {
@@ -177,6 +185,7 @@ impl Decisions {
             return Err(failure(error));
         }
         state.receive(&self.signal).map_err(failure)?;
+        state.announce_wanted(&self.signal).map_err(failure)?;
         loop {
             let own = &mut *self.signal.own.lock();
             state.complete_newest(own).map_err(failure)?;
@@ -251,7 +260,24 @@ impl State {
                     Announcement::Complete(number) => self.announced = number,
                     Announcement::Interval(interval) => signal.set_interval(interval),
                     Announcement::Ended(last) => peer.ended = Some(last),
+                    Announcement::Wanted(number) => {
+                        signal.want_like_others(number);
+                    }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Announces the newest checkpoint that this rank wants. A rank that reads nothing is told later, and only of the newest.
+    fn announce_wanted(&mut self, signal: &DecisionSignal) -> Result<(), BoxError> {
+        let wanted = signal.wanted_here();
+        for peer in &mut self.peers {
+            if peer.told < wanted && peer.outbox.is_empty() {
+                peer.told = wanted;
+                let message = postcard::to_stdvec(&Announcement::Wanted(wanted))?;
+                peer.outbox.put(message);
+                peer.outbox.send()?;
             }
         }
         Ok(())
@@ -516,6 +542,31 @@ mod tests {
             assert_eq!(passed(&all[1]), [expected, None]);
             assert!(all[1].is_committed(number));
         }
+    }
+
+    #[test]
+    fn a_rank_that_read_nothing_for_long_learns_the_newest_checkpoint_that_another_one_wants() {
+        const WANTED: u64 = 100_000;
+        let (_ranks, both) = two();
+        for number in 2..=WANTED {
+            both[0].signal.want(number);
+            assert!(both[0].decide().is_ok());
+        }
+        let is_full = || !both[0].state.lock().peers[0].outbox.is_empty();
+        assert!(is_full(), "there was room for all");
+        // An older one is not news.
+        both[0].signal.want(2);
+        for _ in 0..4 {
+            assert!(both.iter().all(|rank| rank.decide().is_ok()));
+        }
+        assert!(!is_full());
+        assert_eq!(both[1].signal.wanted(), WANTED);
+        // It is not told back.
+        both[1].signal.want(WANTED);
+        assert_eq!(both[1].signal.wanted_here(), 0);
+        both[1].signal.want(WANTED + 1);
+        assert!([1, 0].iter().all(|rank| both[*rank].decide().is_ok()));
+        assert_eq!(both[0].signal.wanted(), WANTED + 1);
     }
 
     fn kept(decisions: &Decisions) -> Vec<u64> {

@@ -118,6 +118,7 @@ impl Workers {
             cycles,
             coordinator: Coordinator::new(
                 &graph.stages,
+                !exits.is_empty(),
                 purpose,
                 graph.pause,
                 Arc::clone(&graph.stopping),

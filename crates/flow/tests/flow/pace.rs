@@ -159,3 +159,38 @@ fn checkpoints_become_rare_while_they_fail() {
     source.end();
     running.join().unwrap();
 }
+
+#[test]
+fn checkpoints_of_ranks_that_send_each_other_nothing_become_complete_while_one_is_silent() {
+    let store = store([0, 0]);
+    on_ranks(2, |ranks| {
+        let checkpoints = Checkpointing {
+            store: Arc::clone(&store) as Arc<dyn Checkpoints>,
+            interval: Some(Duration::from_millis(1)),
+            resume: Resume::Never,
+        };
+        let settings = FlowSettings {
+            ranks: ranks.clone(),
+            checkpoints: Some(checkpoints),
+            ..settings(2, 64)
+        };
+        let flow = Flow::with_settings("apart", settings);
+        let counts = flow.partial::<u64>("count");
+        let source = Hand::default();
+        flow.source("numbers", source.clone())
+            .fold_local(&counts, |count, _| *count += 1);
+        let running = flow.run().unwrap();
+        if ranks.rank() == 1 {
+            for _ in 0..20 {
+                let before = running.last_complete_checkpoint();
+                source.give(0..10);
+                wait_until("a complete checkpoint of the items", || {
+                    running.last_complete_checkpoint() > before
+                });
+            }
+        }
+        ranks.agree(Default::default(), 0).unwrap();
+        source.end();
+        running.join().unwrap();
+    });
+}

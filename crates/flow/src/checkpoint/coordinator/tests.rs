@@ -292,6 +292,7 @@ impl Rank {
         let pause = Arc::clone(&graph.pause);
         let coordinator = Coordinator::new(
             &graph.stages,
+            !graph.exits.is_empty(),
             purpose,
             pause,
             Arc::clone(&graph.stopping),
@@ -334,8 +335,10 @@ impl Rank {
             self.has_ended = ended.expect("nothing fails");
         } else {
             match dice % 64 {
-                0 => self.graph.pause.is_on.store(true, Ordering::SeqCst),
-                1..24 => assert!(self.coordinator.take_if_at_rest(&elements, now).is_ok()),
+                // Something was processed; a pause for another rank needs nothing of the kind.
+                0 => self.coordinator.worked(),
+                1 => self.coordinator.pause_if_due(now, false),
+                2..24 => assert!(self.coordinator.take_if_at_rest(&elements, now).is_ok()),
                 24..26 => self.cycles.iter().for_each(|cycle| {
                     cycle.close_if_at_rest();
                     cycle.grow_full_rings();
@@ -447,6 +450,7 @@ fn a_due_checkpoint_starts_at_once_when_the_previous_one_is_written() {
     let shards = Shards::new(Arc::clone(&place) as _, "simulated", 0, 1, &clock, signal);
     let coordinator = Coordinator::new(
         &graph.stages,
+        false,
         Purpose::Checkpoints(Box::new(shards), Box::new(decisions)),
         Arc::clone(&graph.pause),
         Arc::clone(&graph.stopping),

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use millstream_base::Timestamp;
+use millstream_base::{KeyRange, Timestamp};
 use millstream_exchange::Ranks;
 use millstream_flow::sources::Generator;
 use millstream_flow::{
-    Counters, Emit, Flow, FlowError, FlowSettings, Maps, Resume, Running, StateMemory, Timers,
-    Watermarks,
+    Counters, Emit, Flow, FlowError, FlowSettings, Maps, OrderedState, ReadLevel, Resume, Running,
+    StateMemory, Timers, Watermarks,
 };
 
 use crate::changelogs::log::{LogStore, Scan};
 use crate::changelogs::settings_of;
+use crate::support::{Collect, Hand, on_ranks, wait_until};
 
 const ITEMS: u64 = 10_000;
 const KEYS: u64 = 200;
@@ -143,4 +144,55 @@ fn each_timer_fires_once_or_is_cancelled_although_ranks_die() {
             assert_eq!(cancelled + fired, ITEMS / KEYS, "key {key}");
         }
     }
+}
+
+#[test]
+fn clock_timers_of_a_rank_without_sources_fire_while_the_others_are_silent() {
+    const STEPS: u64 = 20;
+    let store = Arc::new(LogStore::default());
+    on_ranks(2, |ranks| {
+        let flow = Flow::with_settings("timers", settings_of(&store, Resume::Never, ranks));
+        let counts = flow.values::<u64, u64>("counts");
+        let timers = flow.timers::<u64, u64>("timers");
+        let (sink, fired) = Collect::new();
+        let has_source = ranks.rank() == 0;
+        let hand = Hand::default();
+        flow.sources("numbers", has_source.then(|| hand.clone()))
+            .key_by(|number| *number)
+            .process(
+                "wait",
+                &counts,
+                &timers,
+                // Timers of rank 0 would make its checkpoints due.
+                move |_, _, timers, _, _: &mut Emit<'_, u64>| {
+                    if !has_source {
+                        timers.set_clock(timers.now(), &1);
+                    }
+                },
+                |_, count, timers, timer, emit| {
+                    *count = Some(timer.tag);
+                    emit(&timer.tag);
+                    if timer.tag < STEPS {
+                        let next = Timestamp(timers.now().0 + 10);
+                        timers.set_clock(next, &(timer.tag + 1));
+                    }
+                },
+            )
+            .sink("fired", sink);
+        let running = flow.run().unwrap();
+        if has_source {
+            hand.give(0..16);
+        } else {
+            wait_until("timers fire", || fired.lock().unwrap().contains(&STEPS));
+            let last = || {
+                let page = counts.scan(&KeyRange::all(), 16, ReadLevel::Committed);
+                let mut counts = page.entries.into_iter().map(|entry| entry.value);
+                counts.any(|count| count == STEPS)
+            };
+            wait_until("the last firing is committed", last);
+        }
+        ranks.agree(Default::default(), 0).unwrap();
+        hand.end();
+        running.join().unwrap();
+    });
 }
