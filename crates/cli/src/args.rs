@@ -746,12 +746,13 @@ pub struct DescribeFlowArgs {
 pub enum DeadLettersCommand {
     /// List dead letters, the oldest of each flow first
     ///
-    /// A dead letter is an item for which an operator of the flow panicked twice or returned an error. The dead
-    /// letters of a flow are in the stream `<flow>.dead_letters`, unless the flow names another: then name it with
-    /// --stream. Several flows may share a named stream.
+    /// A dead letter is an item for which an operator of the flow panicked twice or returned an error, or whose event
+    /// time is too late for its windows or too far ahead of the clock. The dead letters of a flow are in the stream
+    /// `<flow>.dead_letters`, unless the flow names another: then name it with --stream. Several flows may share a
+    /// named stream.
     ///
     /// The fields of --json: stream, partition and offset of the letter, timestamp, flow, operator, error, item, the
-    /// operator's input, origin, the stream, partition and offset of the record from which the item was made, or
+    /// value of the record as text, or the operator's input where the flow does not know the record, origin, the stream, partition and offset of the record from which the item was made, or
     /// null, bytes of its key and value, can_be_replayed and is_replayed.
     List(ListDeadLettersArgs),
     /// Write the records of dead letters back to their source streams, so that the flow reads them again
