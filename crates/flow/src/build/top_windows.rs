@@ -121,7 +121,7 @@ where
 {
     fn get(&self, key: &str) -> Option<Value> {
         let newest = self.0.find(key)?;
-        Some(windows::shown(&since_first(&newest)))
+        windows::shown(&since_first(&newest)).ok()
     }
 
     fn keys(&self, limit: usize) -> Vec<String> {

@@ -313,15 +313,15 @@ impl References {
 
     /// Waits until all values are settled and all messages are sent, for at most this time, or until a rank fails.
     pub fn wait_until_settled(&self, time_max: Duration) {
-        let until = Instant::now() + time_max;
+        let since = Instant::now();
         let mut values = self.values.lock();
         while !values.lent.values().all(|value| value.is_settled()) || !self.peers.lock().are_sent()
         {
-            let now = Instant::now();
-            if now >= until || !self.peers.lock().is_at_work() {
+            let left = time_max.saturating_sub(since.elapsed());
+            if left.is_zero() || !self.peers.lock().is_at_work() {
                 return;
             }
-            let wait = LOOK_INTERVAL.min(until - now);
+            let wait = LOOK_INTERVAL.min(left);
             self.changed.wait_for(&mut values, wait);
         }
     }

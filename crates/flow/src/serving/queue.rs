@@ -228,7 +228,7 @@ impl Requests {
             retry_after,
         })?;
         let (number, slot) = (queue.next_place, Slot::new(measured));
-        let deadline = shared.clock.monotonic() + settings.time_max;
+        let deadline = shared.clock.monotonic().saturating_add(settings.time_max);
         queue.next_place += 1;
         queue.bytes += bytes;
         queue.places.insert(number, (deadline, Arc::clone(&slot)));

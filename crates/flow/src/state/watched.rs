@@ -7,6 +7,7 @@ use millstream_base::{KeyEvent, KeyRange, Offset, WatchFrom, WatchPositions};
 use serde_json::Value;
 
 use crate::error::BoxError;
+use crate::stage::user_code::catch;
 use crate::state::logged::LoggedState;
 
 /// Work on a changelog that a reader waits for. Its executor is one of tokio's.
@@ -107,8 +108,9 @@ impl WatchedElement {
     /// Decodes a change of the changelog.
     ///
     /// # Errors
-    /// When it is none of this element.
+    /// When it is none of this element, JSON cannot hold its value, or user code panics.
     pub fn show(&self, key: &[u8], value: Option<&[u8]>) -> Result<ShownChange, BoxError> {
-        self.state.show(key, value)
+        // A panic would end the task of all watches, and none of them would learn it.
+        catch(|| self.state.show(key, value))
     }
 }

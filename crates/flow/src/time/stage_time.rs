@@ -363,7 +363,7 @@ impl StageTime {
         };
         let silence = self.silence.get_or_insert_with(|| Silence {
             since: now,
-            emit_at: now + idle_after,
+            emit_at: now.saturating_add(idle_after),
             from,
         });
         Some(silence.emit_at)
@@ -389,7 +389,7 @@ impl StageTime {
             .as_mut()
             .filter(|silence| now >= silence.emit_at)?;
         let lasted = now.saturating_sub(silence.since);
-        silence.emit_at = now + idle_after.max(IDLE_EMIT_INTERVAL_MIN);
+        silence.emit_at = now.saturating_add(idle_after.max(IDLE_EMIT_INTERVAL_MIN));
         let time = match silence.from {
             // There is no watermark to advance from.
             Timestamp(i64::MIN) => silence.from,

@@ -14,7 +14,8 @@ use super::retract::Retract;
 pub trait Combine: Send + Sync + 'static {
     /// The partial result of some items. It travels between ranks and into checkpoints.
     type State: Clone + Send + Serialize + DeserializeOwned + 'static;
-    /// The result when the window ends.
+    /// The result when the window ends. Readers of the state find none if JSON cannot hold it: a map whose keys are no text, or
+    /// an integer above `u64::MAX`.
     type Out: Clone + Serialize + Send + 'static;
 
     /// The state of no items.

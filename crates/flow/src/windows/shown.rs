@@ -30,13 +30,18 @@ type Span = (i64, i64);
 const FOR_EVER: Span = (i64::MIN, i64::MAX);
 
 /// Returns a window for readers.
-pub(crate) fn shown<K, O: Serialize>(window: &WindowResult<K, O>) -> Value {
-    json!({
+///
+/// # Errors
+/// When JSON cannot hold its result.
+pub(crate) fn shown<K, O: Serialize>(window: &WindowResult<K, O>) -> serde_json::Result<Value> {
+    // `json!` would panic at a result that JSON cannot hold.
+    let value = serde_json::to_value(&window.value)?;
+    Ok(json!({
         "window_start": window.start,
         "window_end": window.end,
-        "value": window.value,
+        "value": value,
         "events": window.events,
-    })
+    }))
 }
 
 impl Windows {
@@ -51,6 +56,7 @@ impl Windows {
         let span = self.span(&id);
         let content = content.map(postcard::from_bytes).transpose()?;
         let value = content.map(|content| self.content(aggregate, span, &content));
+        let value = value.transpose()?;
         let entry = self.name(&id, span);
         let (EntryId::Pane { key, .. }
         | EntryId::Kept { key, .. }
@@ -107,7 +113,12 @@ impl Windows {
         }
     }
 
-    fn content<A: Combine>(&self, aggregate: &A, span: Span, content: &Entry<A::State>) -> Value {
+    fn content<A: Combine>(
+        &self,
+        aggregate: &A,
+        span: Span,
+        content: &Entry<A::State>,
+    ) -> serde_json::Result<Value> {
         let of = |window: &Window<A::State>| shown(&window.result(aggregate, ()));
         let of_cell = |cell: &Cell<A::State>| of(&window(span, cell));
         match content {
@@ -121,10 +132,10 @@ impl Windows {
                     _ => 0,
                 };
                 let all = all.iter().map(|it| of(&sessions::window(it, gap_ms)));
-                all.collect()
+                all.collect::<serde_json::Result<_>>()
             }
             // Panes that a run without a changelog has added up: the sum is not one of a window.
-            Entry::Panes(_) => Value::Null,
+            Entry::Panes(_) => Ok(Value::Null),
         }
     }
 }

@@ -134,6 +134,14 @@ impl Scene {
         watermarks: Watermarks,
         filter: impl Fn(&Event) -> bool + Send + Sync + 'static,
     ) -> Scene {
+        Scene::with_idleness(sources, watermarks.idle_after(IDLE_AFTER), filter)
+    }
+
+    fn with_idleness(
+        sources: usize,
+        watermarks: Watermarks,
+        filter: impl Fn(&Event) -> bool + Send + Sync + 'static,
+    ) -> Scene {
         let clock = Arc::new(HandClock::default());
         let sources: Vec<_> = (0..sources).map(|_| Given::default()).collect();
         let (sink, results) = Collect::new();
@@ -147,10 +155,7 @@ impl Scene {
         let state = flow.windowed("counts", Windows::tumbling(WINDOW_MS), Count);
         flow.sources("events", sources.clone())
             .filter(filter)
-            .watermarks(
-                |(_, time)| Timestamp(*time),
-                watermarks.idle_after(IDLE_AFTER),
-            )
+            .watermarks(|(_, time)| Timestamp(*time), watermarks)
             .key_by(|(key, _)| *key)
             .aggregate("count", &state, |(_, time)| Timestamp(*time))
             .sink("results", sink);
@@ -492,6 +497,22 @@ fn an_item_with_the_largest_timestamp_does_not_make_itself_late() {
         let (counted, errors) = ahead_of(100, events, watermarks);
         assert_eq!((counted, errors.len()), (3, 0));
     }
+}
+
+#[test]
+fn a_source_whose_idleness_never_begins_may_be_silent_for_long() {
+    let watermarks = Watermarks::bounded(SECOND);
+    let scene = Scene::with_idleness(2, watermarks.idle_after(Duration::MAX), |_| true);
+    for source in &scene.sources {
+        source.give([(1, 1_000)]);
+    }
+    scene.settle();
+    scene.pass(1_000 * IDLE_AFTER);
+    scene.sources[0].give([(1, 50_000)]);
+    scene.pass(1_000 * IDLE_AFTER);
+    // The other source holds the watermark.
+    assert_eq!(scene.starts(), [0; 0]);
+    assert_eq!(scene.end(), [0, 50_000]);
 }
 
 #[test]
