@@ -89,8 +89,7 @@ impl Reach {
         if self.is_over(time.0, timers.watermark()) {
             return;
         }
-        // Not the first one: before it are keys of removed items until the next checkpoint is complete.
-        if items.last().is_none() {
+        if items.is_empty() {
             self.set_timer(time.0, timers);
         }
         insert_behind(items, time, item);

@@ -56,7 +56,6 @@ pub struct Versions<'a, 'b, K, L, V> {
 impl<K: Key, L: Value, V: Version> Versions<'_, '_, K, L, V> {
     /// Adds an item, which is not late.
     pub fn wait(&mut self, time: Timestamp, item: &L) {
-        // Backward: before the first item are keys of removed ones until the next checkpoint is complete.
         let until = ..=(time.0, u64::MAX);
         if self.waiting.range(until).next_back().is_none() {
             self.set_join_timer(time.0);

@@ -372,7 +372,9 @@ fn take_rows<K: Key, V: Value>(
     rows: &mut Vec<Row<V>>,
 ) -> Option<Vec<u8>> {
     let (mut values, mut left_out) = (0, None);
-    let keys = table.range(range).filter(|(_, key)| table.is_known(*key));
+    // A key without a value may have a former one, which committed reads return and live ones are compared with.
+    let keys = table.range_of_all(range);
+    let keys = keys.filter(|(_, key)| table.is_known(*key));
     for (bytes, key) in keys {
         let found = find(table, key, level);
         let Some(text) = text_of(key) else {

@@ -1,27 +1,26 @@
 //! The values of the keys of one partition, now and at the last complete checkpoint.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use millstream_base::KeyRange;
-use millstream_base::key::encode_key;
 use serde::Serialize;
-use smallvec::SmallVec;
 
 use crate::state::key_ref::KeyRef;
 use crate::state::value_history::{ChangeCursor, Swept, ValueHistory};
 use crate::windows::{TableSize, owned_bytes};
 
 mod cold;
+mod key_index;
 mod lifetime;
 mod slots;
 mod stamp;
 
 use cold::{Cold, Lookups};
+use key_index::KeyIndex;
 use lifetime::Lifetime;
 pub use lifetime::{Dated, LifetimeSpec};
 pub use slots::Slot;
@@ -33,8 +32,9 @@ use stamp::Stamp;
 pub struct ValueTable<K, V> {
     /// A key without a value was removed since the last complete checkpoint, or is one of a cold table.
     slots: Slots<K, V>,
-    /// The keys of all slots by their canonical bytes, from the first read of a range on.
-    index: OnceCell<Index<K>>,
+    /// The keys of all slots in their order, from the first read of a range on. A key is among the index's keys with a value
+    /// exactly if its slot has one.
+    index: OnceCell<KeyIndex<K>>,
     history: Option<ValueHistory<K, V>>,
     changed: Arc<AtomicUsize>,
     /// `None` if all values are in memory.
@@ -43,11 +43,6 @@ pub struct ValueTable<K, V> {
     /// `None` if values live for ever.
     lifetime: Option<Box<Lifetime<K>>>,
 }
-
-/// The bytes of usual keys lie in the nodes of the tree: a look-up then reads less memory.
-type IndexKey = SmallVec<[u8; 24]>;
-
-type Index<K> = BTreeMap<IndexKey, K>;
 
 /// A value as a reader finds it.
 pub struct Found<'a, V> {
@@ -137,14 +132,9 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
         let mut size = TableSize::of_list::<()>(1, 0);
         let owned = |(key, value)| owned_bytes(key) + owned_bytes(value);
         size.add_owned(self.iter().map(owned));
-        let keys = self.index.get().into_iter();
-        let keys = keys.flat_map(|index| index.iter().take(1));
-        let indexed = keys.map(|(bytes, key)| {
-            let spilled = if bytes.spilled() { bytes.capacity() } else { 0 };
-            spilled + size_of_val(key) + size_of_val(bytes)
-        });
+        let indexed = self.index.get().map_or(0, |index| index.entry_bytes());
         let times = self.lifetime.as_ref().map_or(0, |it| it.entry_bytes());
-        size.bytes + indexed.sum::<usize>() as u64 + times
+        size.bytes + indexed as u64 + times
     }
 
     /// Returns the checkpoint of [`committed`](Self::committed) values; 0 for the beginning of the run, `None` if there are
@@ -178,25 +168,29 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     }
 
     /// Keeps an index of all keys from now on, and returns it.
-    pub fn index_keys(&self) -> &BTreeMap<IndexKey, K> {
+    pub fn index_keys(&self) -> &KeyIndex<K> {
         self.index.get_or_init(|| {
-            let keys = self.slots.iter().map(|slot| &slot.key);
-            // The key has an owner, so it has canonical bytes.
-            let keys = keys.filter_map(|key| Some((index_key(key)?, key.clone())));
-            keys.collect()
+            let slots = self.slots.iter();
+            KeyIndex::of(slots.map(|slot| (&slot.key, slot.value.is_some())))
         })
     }
 
-    /// Returns the keys of a range by their canonical bytes; keys without a value, and those that are not known, are among
-    /// them. The first call builds the index.
+    /// Returns the keys of a range that have a value, by their canonical bytes; keys whose values have ended, and those that
+    /// are not known, are among them. The first call builds the index.
     pub fn range<'a>(
         &'a self,
         range: &KeyRange,
     ) -> impl DoubleEndedIterator<Item = (&'a [u8], &'a K)> + use<'a, K, V> {
-        let index = self.index_keys();
-        let entries = (!range.is_empty()).then(|| index.range::<[u8], _>(range.bounds()));
-        let entries = entries.into_iter().flatten();
-        entries.map(|(bytes, key)| (&bytes[..], key))
+        self.index_keys().range(range)
+    }
+
+    /// Returns all keys of a range, by their canonical bytes: also keys without a value, which may have a former one. Otherwise
+    /// as [`range`](Self::range).
+    pub fn range_of_all<'a>(
+        &'a self,
+        range: &KeyRange,
+    ) -> impl Iterator<Item = (&'a [u8], &'a K)> + use<'a, K, V> {
+        self.index_keys().range_of_all(range)
     }
 
     /// Lets `change` replace, change or remove the value of a key. Returns `None`, without a call, if the key is not
@@ -228,7 +222,8 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     {
         match self.slots.get_mut(key) {
             Some(slot) => {
-                let mut may_be_removed = slot.value.is_some();
+                let had_value = slot.value.is_some();
+                let mut may_be_removed = had_value;
                 if let Some(history) = &mut self.history
                     && slot.stamp != Stamp::changed_in(history.number())
                 {
@@ -242,11 +237,14 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
                     slot.stamp = Stamp::changed_in(history.number());
                 }
                 let result = change(&mut slot.value);
+                let has_value = slot.value.is_some();
                 if let Some(lifetime) = &mut self.lifetime {
-                    lifetime.note(key, slot.value.is_some());
+                    lifetime.note(key, has_value);
                 }
-                if may_be_removed && slot.value.is_none() {
-                    self.removed(key.to_key());
+                if has_value && !had_value {
+                    self.regained(key);
+                } else if may_be_removed && !has_value {
+                    self.removed(key.to_key(), had_value);
                 }
                 Some(result)
             }
@@ -379,24 +377,39 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
             let is_absent = self.slots.get(key).is_some_and(|it| it.value.is_none());
             if is_absent && history.former(key).is_none() {
                 self.slots.remove(key);
-                unindex(&mut self.index, key);
+                if let Some(index) = self.index.get_mut() {
+                    index.remove(key, false);
+                }
             }
         }
         Some(swept)
     }
 
-    /// The key has no value any more. A key that no checkpoint had is forgotten at once, so items that come and go between
-    /// two checkpoints cost no change of the changelog.
+    /// The key has no value after a change, and had one before it if `had_value`. A key that no checkpoint had is forgotten at
+    /// once, so items that come and go between two checkpoints cost no change of the changelog.
     #[cold]
-    fn removed(&mut self, key: K) {
+    fn removed(&mut self, key: K, had_value: bool) {
         // A cold table has to know that the key has no value.
         let may_forget = self.cold.is_none();
         if let Some(history) = &mut self.history
             && !(may_forget && history.forget_new(&key))
         {
+            if had_value && let Some(index) = self.index.get_mut() {
+                index.change(&key, false);
+            }
             return history.note_removed(key);
         }
-        self.remove(&key);
+        self.slots.remove(&key);
+        if let Some(index) = self.index.get_mut() {
+            index.remove(&key, had_value);
+        }
+    }
+
+    /// A key whose slot had no value has one after a change.
+    fn regained(&mut self, key: &impl KeyRef<K>) {
+        if let Some(index) = self.index.get_mut() {
+            index.change(&key.to_key(), true);
+        }
     }
 
     fn insert_changed(&mut self, key: K, value: Option<V>) {
@@ -409,12 +422,18 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     }
 
     fn insert(&mut self, key: K, value: Option<V>, stamp: Stamp) {
+        let has_value = value.is_some();
+        let indexed = self.index.get().map(|_| key.clone());
+        let former = self.slots.insert(Slot { key, value, stamp });
         if let Some(index) = self.index.get_mut()
-            && let Some(bytes) = index_key(&key)
+            && let Some(key) = indexed
         {
-            index.insert(bytes, key.clone());
+            match &former {
+                None => index.insert(key, has_value),
+                Some(former) if former.value.is_some() == has_value => {}
+                Some(_) => index.change(&key, has_value),
+            }
         }
-        self.slots.insert(Slot { key, value, stamp });
     }
 
     /// Inserts a value that was changed at some time, or in an unknown run.
@@ -428,8 +447,12 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
     }
 
     fn remove(&mut self, key: &K) {
-        self.slots.remove(key);
-        unindex(&mut self.index, key);
+        let removed = self.slots.remove(key);
+        if let Some(index) = self.index.get_mut()
+            && let Some(slot) = removed
+        {
+            index.remove(key, slot.value.is_some());
+        }
         if let Some(lifetime) = &mut self.lifetime {
             lifetime.forget(key);
         }
@@ -451,25 +474,29 @@ fn note<K: Hash + Eq + Clone, V>(
     history.note(key, former);
 }
 
-fn index_key<K: Serialize>(key: &K) -> Option<IndexKey> {
-    let mut bytes = Vec::new();
-    encode_key(key, &mut bytes).ok()?;
-    Some(IndexKey::from_slice(&bytes))
-}
-
-fn unindex<K: Serialize>(index: &mut OnceCell<Index<K>>, key: &K) {
-    if let Some(index) = index.get_mut()
-        && let Some(bytes) = index_key(key)
-    {
-        index.remove(&bytes);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
+    use std::collections::{BTreeMap, VecDeque};
 
     use super::*;
+
+    impl<K: Hash + Eq + Ord + Clone + Serialize, V> ValueTable<K, V> {
+        /// Asserts that the index has the keys of all slots, apart by whether they have a value.
+        pub(super) fn assert_indexed(&self) {
+            let slots = self.slots.iter();
+            let mut slots: Vec<(&K, bool)> = slots
+                .map(|slot| (&slot.key, slot.value.is_some()))
+                .collect();
+            slots.sort_unstable();
+            let all = self.range_of_all(&KeyRange::all()).map(|(_, key)| key);
+            assert!(all.eq(slots.iter().map(|slot| slot.0)));
+            let with_value = slots.iter().filter(|slot| slot.1).map(|slot| slot.0);
+            let range = self.range(&KeyRange::all());
+            assert!(range.map(|(_, key)| key).eq(with_value.clone()));
+            let range = self.range(&KeyRange::all()).rev();
+            assert!(range.map(|(_, key)| key).eq(with_value.rev()));
+        }
+    }
 
     fn set(table: &mut ValueTable<u32, u64>, key: u32, value: Option<u64>) {
         let updated = table.update(&key, |present| *present = value);
@@ -534,9 +561,12 @@ mod tests {
     #[test]
     fn without_a_changelog_removed_keys_are_dropped_at_once() {
         let mut table = ValueTable::default();
+        table.index_keys();
         set(&mut table, 1, Some(10));
+        table.assert_indexed();
         set(&mut table, 1, None);
         assert!(table.slots.is_empty());
+        table.assert_indexed();
     }
 
     /// A table, and plain maps beside it.
@@ -625,6 +655,17 @@ mod tests {
                 assert_eq!(committed, complete.get(&key), "key {key}");
             }
         }
+
+        fn check_ranges(&self) {
+            self.table.assert_indexed();
+            let live = self.table.range(&KeyRange::all()).map(|(_, key)| key);
+            assert!(live.eq(self.now.keys()));
+            let checkpoint = self.table.checkpoint().unwrap();
+            let keys = self.table.range_of_all(&KeyRange::all());
+            let committed =
+                keys.filter_map(|(_, key)| Some((key, self.table.committed(key).value?)));
+            assert!(committed.eq(&self.cuts[checkpoint as usize]));
+        }
     }
 
     const KEYS: u32 = 12;
@@ -634,7 +675,9 @@ mod tests {
         for seed in 0..300 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut model = Model::new();
-            for _ in 0..400 {
+            // The first read of a range builds the index.
+            let ranges_from = [0, rng.u32(..400)][seed as usize % 2];
+            for step in 0..400 {
                 match rng.u32(..12) {
                     0 => model.cut(),
                     1..=3 => model.write(rng.usize(1..4)),
@@ -644,6 +687,9 @@ mod tests {
                     _ => model.change(rng.u32(..KEYS), Some(rng.u64(..3))),
                 }
                 model.check();
+                if step >= ranges_from {
+                    model.check_ranges();
+                }
             }
             // More checkpoints fail than segments are kept apart.
             (0..10).for_each(|key| {
@@ -660,6 +706,7 @@ mod tests {
             }
             sweep(&mut model.table);
             assert_eq!(model.table.slots.len(), model.now.len());
+            model.check_ranges();
         }
     }
 }

@@ -17,7 +17,7 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use serde::Serialize;
 
-use super::{Dated, Slot, Stamp, ValueTable, unindex};
+use super::{Dated, Slot, Stamp, ValueTable};
 use crate::state::key_ref::KeyRef;
 use crate::state::loading::Loading;
 
@@ -239,7 +239,9 @@ impl<K: Hash + Eq + Clone + Serialize, V> ValueTable<K, V> {
 
     fn forget(&mut self, removed: &[Slot<K, V>]) {
         for slot in removed {
-            unindex(&mut self.index, &slot.key);
+            if let Some(index) = self.index.get_mut() {
+                index.remove(&slot.key, slot.value.is_some());
+            }
             if let Some(lifetime) = &mut self.lifetime {
                 lifetime.forget(&slot.key);
             }

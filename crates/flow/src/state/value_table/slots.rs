@@ -123,16 +123,16 @@ impl<K: Hash + Eq + Clone, V> Slots<K, V> {
         place.map(|place| place.index as usize)
     }
 
-    /// Adds a slot, in place of one that has its key.
-    pub fn insert(&mut self, slot: Slot<K, V>) {
+    /// Adds a slot, in place of one that has its key, which it returns.
+    pub fn insert(&mut self, slot: Slot<K, V>) -> Option<Slot<K, V>> {
         let hash = self.hasher.hash_one(&slot.key);
         if let Some(index) = self.index_of(hash, &slot.key) {
-            *self.chunks.get_mut(index) = slot;
-            return;
+            return Some(mem::replace(self.chunks.get_mut(index), slot));
         }
         let place = Place::new(hash, self.len());
         self.places.insert_unique(hash, place, Place::hash);
         self.chunks.push(slot);
+        None
     }
 
     pub fn remove(&mut self, key: &K) -> Option<Slot<K, V>> {

@@ -1,11 +1,16 @@
 //! Ordered maps and lists beside plain ones.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
 
 use fastrand::Rng;
+use millstream_base::KeyRange;
+use serde::{Deserialize, Serialize};
 
 use super::{FIELDS, KEYS, State, Subject, change, check_random_runs, place};
 use crate::state::lists::Lists;
+use crate::state::ordered::{OrderedState, ReadLevel};
 use crate::state::ordered_maps::OrderedMaps;
 use crate::state::values::Place;
 
@@ -72,6 +77,56 @@ impl Subject for OrderedMapSubject {
 #[test]
 fn ordered_maps_equal_plain_ones_through_checkpoints_and_crashes() {
     check_random_runs::<OrderedMapSubject>();
+}
+
+thread_local! {
+    /// The number of fields that this thread has hashed.
+    static HASHED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A field that counts the look-ups of entries: each hashes the field once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct CountedField(u64);
+
+impl Hash for CountedField {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        HASHED.set(HASHED.get() + 1);
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn the_first_entry_is_found_by_few_look_ups_however_many_were_removed_before_it() {
+    const ENTRIES: u64 = 2_000;
+    let maps = OrderedMaps::<u64, CountedField, u64>::new(&place(0, 1, 1));
+    let state: &dyn State = &maps.maps.values;
+    state.note_changes();
+    change(&maps, 7, |mut map| {
+        for number in 0..ENTRIES {
+            map.insert(&CountedField(number), number);
+        }
+    });
+    for checkpoint in 1..3 {
+        state.cut(checkpoint);
+        state.complete(checkpoint);
+    }
+    state.sweep();
+    let before = HASHED.get();
+    change(&maps, 7, |mut map| {
+        for number in 0..ENTRIES {
+            assert_eq!(map.pop_first(), Some((CountedField(number), number)));
+        }
+        assert!(map.is_empty());
+    });
+    let hashed = HASHED.get() - before;
+    assert!(hashed < 20 * ENTRIES, "{hashed} look-ups");
+    // The last complete checkpoint still has them.
+    let count = |level| {
+        let page = maps.maps.values.scan(&KeyRange::all(), 10_000, level);
+        page.entries.len() as u64
+    };
+    assert_eq!(count(ReadLevel::Committed), ENTRIES);
+    assert_eq!(count(ReadLevel::Live), 0);
 }
 
 struct ListSubject;
