@@ -1,12 +1,16 @@
 //! Joins by key and event time, against nested loops.
 
+use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use fastrand::Rng;
 use millstream_base::Timestamp;
 use millstream_exchange::Ranks;
-use millstream_flow::{Flow, FlowError, FlowSettings, Resume, Running};
+use millstream_flow::{Checkpointing, Flow, FlowError, FlowSettings, Key, Resume, Running};
+use serde::{Deserialize, Serialize};
 
 use super::{
     Results, SHAPES, checkpointing, count, disorder, entries, results, sorted, source, time,
@@ -170,7 +174,7 @@ fn times_and_bounds_at_the_ends_of_time_are_possible() {
     }
 }
 
-/// A flow whose sources are worked by hand: a number is the time of an item of key 0.
+/// A flow whose sources are worked by hand: a number is the time of an item. All items have the same key.
 struct World {
     running: Running,
     sides: [Hand; 2],
@@ -179,6 +183,14 @@ struct World {
 
 impl World {
     fn start(settings: FlowSettings, interval: RangeInclusive<i64>) -> World {
+        World::with_key(settings, interval, |_| 0)
+    }
+
+    fn with_key<K: Key>(
+        settings: FlowSettings,
+        interval: RangeInclusive<i64>,
+        key: fn(&u64) -> K,
+    ) -> World {
         let flow = Flow::with_settings("joined", settings);
         let sides = [(); 2].map(|()| Hand::default());
         let (sink, pairs) = Collect::new();
@@ -186,10 +198,10 @@ impl World {
         let seconds = flow
             .source("seconds", sides[1].clone())
             .watermarks(time, disorder(0))
-            .key_by(|_| 0);
+            .key_by(key);
         flow.source("firsts", sides[0].clone())
             .watermarks(time, disorder(0))
-            .key_by(|_| 0)
+            .key_by(key)
             .connect(seconds)
             .interval_join("pairs", interval, time, time, |first, second| {
                 (*first, *second)
@@ -305,6 +317,56 @@ fn items_wait_for_a_stream_that_stands_still_and_leave_when_the_watermark_has_pa
     assert!(kept() >= 2_000 - 490);
     world.end();
     check_end(&world.running);
+}
+
+/// The number of keys that were hashed.
+static HASHED: AtomicU64 = AtomicU64::new(0);
+
+/// A key that counts the look-ups of items: each hashes the key once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct CountedKey(u64);
+
+impl Hash for CountedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        HASHED.fetch_add(1, Ordering::Relaxed);
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn each_item_that_leaves_costs_few_look_ups_while_no_checkpoint_becomes_complete() {
+    const ITEMS: u64 = 60_000;
+    let store = Arc::new(MemoryStore::default());
+    let start = |resume| {
+        let settings = FlowSettings {
+            checkpoints: Some(Checkpointing {
+                // The only one is that of the flow's end.
+                interval: Some(Duration::from_secs(3_600)),
+                ..checkpointing(&store, resume)
+            }),
+            ..settings(2, 64)
+        };
+        World::with_key(settings, -10..=10, |_| CountedKey(0))
+    };
+    // The second side is silent: the items wait, and the last checkpoint has them.
+    let world = start(Resume::Never);
+    world.sides[0].give(0..ITEMS);
+    wait_until("all wait", || {
+        let state = world.running.state("pairs.first").unwrap();
+        state.size().tables.unwrap().entries == ITEMS
+    });
+    world.running.stop();
+    world.running.join().unwrap();
+    let world = start(Resume::Always);
+    assert_eq!(entries(&world.running, "pairs.first"), ITEMS);
+    let before = HASHED.load(Ordering::Relaxed);
+    world.meet(2 * ITEMS);
+    wait_until("all but the last one leave", || {
+        entries(&world.running, "pairs.first") == 1
+    });
+    let hashed = HASHED.load(Ordering::Relaxed) - before;
+    assert!(hashed < 20 * ITEMS, "{hashed} look-ups");
+    world.end();
 }
 
 #[test]
