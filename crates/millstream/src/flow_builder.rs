@@ -439,7 +439,7 @@ impl Flow {
     /// Starts the flow, and returns it at work. Dropped, it ends where it stands.
     ///
     /// # Errors
-    /// As [`run`](Self::run). Other ranks that run the flow learn the error, and end.
+    /// As [`run`](Self::run). On several ranks, all flows on these ranks then end with the error.
     pub fn start(self) -> Result<RunningFlow, Error> {
         let ranks = self.ranks().clone();
         let started = self.start_here();

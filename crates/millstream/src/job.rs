@@ -143,12 +143,13 @@ impl Job {
     /// Starts all flows, in their order. Dropped, they end where they stand.
     ///
     /// # Errors
-    /// If one of them cannot start: then those before it end. Other ranks that run the job learn the error, and end.
+    /// If one of them cannot start: then those before it end. On several ranks, all flows on these ranks end with the error.
     ///
     /// # Panics
     /// If the settings of [`listen`](Self::listen) name no listener.
     pub fn start(self) -> Result<RunningJob, Error> {
-        let ranks = self.flows.first().map(|flow| flow.ranks().clone());
+        let ranks = self.flows.iter().map(|flow| flow.ranks().clone());
+        let ranks: Vec<_> = ranks.collect();
         let started = self.start_here();
         started.inspect_err(|error| ranks.iter().for_each(|ranks| fail_others(ranks, error)))
     }

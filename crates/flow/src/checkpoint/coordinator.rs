@@ -10,9 +10,13 @@
 //! everything that was sent before the barriers has arrived, and nothing that came after. So no rank is special, and
 //! any may begin (after Chandy and Lamport, "Distributed snapshots").
 //!
-//! A rank may have no channel that could take its barrier: its sources have ended, or ranks send each other nothing. So a
-//! rank that pauses for a checkpoint also announces beside the channels that it wants one, and the others pause, too. Without
-//! channels no barriers keep the ranks in step; then each takes the newest checkpoint that any of them wants.
+//! A rank may have no channel that could take its barrier, since its sources have ended. So a rank that pauses for a
+//! checkpoint also announces beside the channels that it wants one, and the others pause, too.
+//!
+//! In a flow whose ranks send each other nothing, each takes its checkpoints alone. It takes those that others have stored,
+//! too, since a checkpoint is complete when all ranks have stored it. A rank that is behind takes the newest of these and
+//! leaves out those before: the others keep their shards of it. It leaves out none that is the newest of any rank: sinks may
+//! have no room for results until this one is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -159,26 +163,28 @@ impl Coordinator {
         }
     }
 
-    /// Has the other ranks pause, too.
+    /// Has the other ranks pause, too, if they may wait for barriers.
     fn want_of_others(&self) {
-        if let Purpose::Checkpoints(shards, decisions) = &self.purpose {
+        if let Purpose::Checkpoints(shards, decisions) = &self.purpose
+            && self.has_channels
+        {
             decisions.signal().want(shards.checkpoint(self.next()));
         }
     }
 
     /// Returns the number of the next snapshot of this run.
     fn next(&self) -> u64 {
-        let next = self.pause.done.load(Ordering::SeqCst) + 1;
+        let done = self.pause.done.load(Ordering::SeqCst);
         match &self.purpose {
-            Purpose::Checkpoints(shards, decisions) if !self.has_channels => {
-                let wanted = decisions.signal().wanted();
-                next.max(wanted.saturating_sub(shards.checkpoint(0)))
+            Purpose::Checkpoints(shards, decisions) if !self.has_channels && self.is_wanted() => {
+                let wanted = decisions.wanted(shards.checkpoint(done));
+                wanted.map_or(done + 1, |wanted| wanted - shards.checkpoint(0))
             }
-            _ => next,
+            _ => done + 1,
         }
     }
 
-    /// Whether any rank wants a checkpoint that this one has not taken.
+    /// Whether another rank wants or has stored a checkpoint that this one has not taken.
     fn is_wanted(&self) -> bool {
         match &self.purpose {
             Purpose::Checkpoints(shards, decisions) => {

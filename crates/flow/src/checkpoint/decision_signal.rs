@@ -27,7 +27,7 @@ pub struct DecisionSignal {
     pub own: Mutex<Own>,
     /// The interval of checkpoints, in nanoseconds. Written with the decisions locked, read by workers.
     interval_ns: AtomicU64,
-    /// The newest checkpoint that any rank wants, as far as this one knows.
+    /// The newest checkpoint that any rank wants, or that another one has stored, as far as this one knows.
     wanted: AtomicU64,
     /// The newest one that this rank has wanted first.
     wanted_here: AtomicU64,
@@ -106,7 +106,7 @@ impl DecisionSignal {
         self.interval_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Returns the newest checkpoint that any rank wants; 0 before the first one of the run.
+    /// Returns the newest checkpoint that any rank wants, or that another one has stored; 0 before the first one of the run.
     pub fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::SeqCst)
     }
@@ -119,7 +119,7 @@ impl DecisionSignal {
         }
     }
 
-    /// Another rank wants a checkpoint. Returns whether that is new.
+    /// Another rank wants a checkpoint, or has stored it. Returns whether that is new.
     pub fn want_like_others(&self, number: u64) -> bool {
         self.wanted.fetch_max(number, Ordering::SeqCst) < number
     }

@@ -15,7 +15,7 @@
 //! that the last results are committed, too. A rank that has ended stores its shard of each checkpoint that another
 //! rank takes, until all have ended: nothing changes in it any more.
 //!
-//! A rank also announces that it wants a checkpoint, since not every rank gets a barrier from it: see
+//! A rank also announces that it wants a checkpoint, where not every rank may get a barrier from it: see
 //! [`coordinator`](crate::checkpoint::coordinator).
 //!
 //! Rank 0 also decides the [interval](crate::checkpoint::pace) of checkpoints: it learns their costs from the
@@ -216,11 +216,16 @@ impl Decisions {
         state.announce(Announcement::Ended(last)).map_err(failure)
     }
 
-    /// Returns the newest checkpoint behind `last`, the last one of this rank, that another rank has stored.
+    /// Returns the checkpoint to take behind `last`, the last one of this rank, for others that have stored it: of each other
+    /// rank the newest one, and the oldest of these. Any before it would be of no use: each rank keeps its newest one until
+    /// another is complete.
     pub fn wanted(&self, last: u64) -> Option<u64> {
         let state = self.state.lock();
-        let stored = state.peers.iter().flat_map(|peer| peer.stored.keys());
-        stored.filter(|number| **number > last).copied().max()
+        let newest = state
+            .peers
+            .iter()
+            .filter_map(|peer| peer.stored.keys().last());
+        newest.filter(|number| **number > last).copied().min()
     }
 
     /// Returns the number behind the highest last checkpoint of all ranks, once all have ended; `last` is this rank's last
@@ -256,6 +261,7 @@ impl State {
                 match postcard::from_bytes(&message)? {
                     Announcement::Stored(number, shard) => {
                         peer.stored.insert(number, shard);
+                        signal.want_like_others(number);
                     }
                     Announcement::Complete(number) => self.announced = number,
                     Announcement::Interval(interval) => signal.set_interval(interval),
@@ -542,6 +548,18 @@ mod tests {
             assert_eq!(passed(&all[1]), [expected, None]);
             assert!(all[1].is_committed(number));
         }
+    }
+
+    #[test]
+    fn a_rank_that_is_behind_wants_the_oldest_of_the_newest_shards_of_others() {
+        let (_ranks, all) = several(3);
+        for (rank, number) in [(1, 2), (1, 3), (1, 4), (2, 2), (2, 3)] {
+            store_at(&all[rank], number, [None; 2]);
+        }
+        assert!(all[0].decide().is_ok());
+        assert_eq!(all[0].signal.wanted(), 4);
+        let wanted = [1, 2, 3, 4].map(|last| all[0].wanted(last));
+        assert_eq!(wanted, [Some(3), Some(3), Some(4), None]);
     }
 
     #[test]

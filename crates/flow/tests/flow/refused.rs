@@ -245,6 +245,28 @@ fn an_ended_rank_whose_shards_are_refused_does_not_block_a_stopped_rank() {
     assert!(errors[0].contains(EXPECTED), "{errors:?}");
 }
 
+#[test]
+fn results_are_committed_again_after_the_shards_of_one_rank_were_refused_for_a_while() {
+    let store = Arc::<Store>::default();
+    let ranks = start_two(&store, [ENDLESS, ENDLESS]);
+    let committed = || {
+        let committed = ranks.iter().map(|rank| &rank.progress.committed);
+        let committed = committed.map(|number| number.load(Ordering::SeqCst));
+        committed.min().unwrap()
+    };
+    wait_until("checkpoints are complete", || committed() > 3);
+    for _ in 0..3 {
+        store.refuse(&[0]);
+        let undecided = || ranks[1].progress.undecided.load(Ordering::SeqCst);
+        wait_until("the other sink is full, and shards are refused", || {
+            undecided() == SLOTS as u64 && ranks[0].failed() > 5
+        });
+        let before = committed();
+        store.refuse(&[]);
+        wait_until("checkpoints are complete", || committed() > before + 10);
+    }
+}
+
 /// A shard that is stored at the second attempt counts as stored.
 #[test]
 fn an_ended_rank_whose_shard_was_refused_for_a_while_ends_without_an_error() {
