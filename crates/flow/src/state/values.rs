@@ -717,7 +717,11 @@ pub(super) fn lock_to_read<K: Key, V>(
 
 #[cfg(test)]
 mod tests {
+    use millstream_base::key::encode_key;
+    use millstream_base::{Offset, WatchFrom};
+
     use super::*;
+    use crate::state::watched::{ChangelogWatch, WatchFuture, WatchedChangelog, WatchedElement};
 
     /// A value that is written under another name than the one by which it is read.
     #[derive(Clone, Serialize, serde::Deserialize)]
@@ -773,6 +777,45 @@ mod tests {
         let error = one(LeftOut { total: None }).save().unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
         assert!(one(LeftOut { total: Some(7) }).save().is_ok());
+    }
+
+    /// A key that cannot be read.
+    #[derive(Clone, PartialEq, Eq, Hash, Serialize)]
+    struct Fragile(u64);
+
+    impl<'de> serde::Deserialize<'de> for Fragile {
+        fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+            panic!("a test of a panic")
+        }
+    }
+
+    struct NoChangelog;
+
+    impl WatchedChangelog for NoChangelog {
+        fn watch(
+            &self,
+            _: KeyRange,
+            _: WatchFrom,
+        ) -> WatchFuture<'static, Box<dyn ChangelogWatch>> {
+            unreachable!("no reader watches it")
+        }
+
+        fn ends(&self) -> WatchFuture<'static, Vec<Offset>> {
+            unreachable!("no reader watches it")
+        }
+    }
+
+    #[test]
+    fn a_panic_while_a_change_is_decoded_is_an_error_of_the_watch() {
+        let values = Values::<Fragile, u64>::new(Layout::of_keys(VALUES), &place(1));
+        let element = WatchedElement {
+            changelog: Arc::new(NoChangelog),
+            state: Arc::new(values),
+        };
+        let mut key = Vec::new();
+        encode_key(&1_u64, &mut key).unwrap();
+        let error = element.show(&key, None).unwrap_err();
+        assert_eq!(error.to_string(), "it panicked: a test of a panic");
     }
 
     #[test]
