@@ -207,6 +207,8 @@ pub enum RequestError {
     EndedBefore { flow: String, wanted: String },
     #[error("{0} reads wait for positions of flows, which is the most: try again later")]
     ManyWaiting(usize),
+    #[error("other reads of state have held all threads for {} s: try again later", .0.as_secs())]
+    BusyReaders(Duration),
     #[error("{0}: try again later")]
     Rank(#[from] AskError),
     #[error("the ranks of the flow complete checkpoints faster than they can be read: try again")]
@@ -442,6 +444,7 @@ impl RequestError {
             | RequestError::TooManyWatches(_)
             | RequestError::BusyWatches
             | RequestError::ManyWaiting(_)
+            | RequestError::BusyReaders(_)
             | RequestError::EndedBefore { .. }
             | RequestError::Checkpoints
             | RequestError::Search {
@@ -498,6 +501,7 @@ impl IntoResponse for RequestError {
             | RequestError::TooManyWatches(_)
             | RequestError::BusyWatches
             | RequestError::ManyWaiting(_)
+            | RequestError::BusyReaders(_)
             | RequestError::Behind { .. }
             | RequestError::Checkpoints
             | RequestError::Rank(AskError::Busy { .. } | AskError::Silent { .. })

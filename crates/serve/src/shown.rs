@@ -5,12 +5,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use millstream_flow::Running;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 
 use crate::Content;
 use crate::body::Bodies;
 use crate::error::RequestError;
 use crate::history::History;
-use crate::state::Feeds;
+use crate::state::{ANSWER_TIME_MAX, Feeds};
 use crate::watches::Watches;
 
 /// The number of threads that read state, beside those that read other content.
@@ -94,14 +95,20 @@ pub async fn read<T: Send + 'static>(
         .unwrap_or(Err(RequestError::Panicked))
 }
 
-/// Does the same for pages of state, which may wait for other ranks.
+/// Does the same for pages of state, which may wait for other ranks, and for values that are not in memory.
+///
+/// # Errors
+/// Also when other reads hold all threads for too long.
 pub async fn read_state<T: Send + 'static>(
     State(shown): State<Arc<Shown>>,
     read_it: impl FnOnce(&Shown) -> Result<T, RequestError> + Send + 'static,
 ) -> Result<T, RequestError> {
-    let permit = Arc::clone(&shown.state_readers).acquire_owned().await;
+    let permit = Arc::clone(&shown.state_readers).acquire_owned();
+    let permit = timeout(ANSWER_TIME_MAX, permit).await;
+    let permit = permit.map_err(|_| RequestError::BusyReaders(ANSWER_TIME_MAX))?;
+    let permit = permit.map_err(|_| RequestError::Busy)?;
     read(State(shown), move |shown| {
-        let _permit = permit.map_err(|_| RequestError::Busy)?;
+        let _permit = permit;
         read_it(shown)
     })
     .await

@@ -29,6 +29,7 @@ use self::element::{Element, Found};
 pub use self::feed::Feeds;
 pub use self::listing::{elements, flows};
 use self::query::StateQuery;
+pub use self::ranks::ANSWER_TIME_MAX;
 use self::ranks::FlowRanks;
 use self::watch::WatchedKeys;
 use crate::Content;

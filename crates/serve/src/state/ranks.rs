@@ -11,7 +11,7 @@ use crate::Content;
 use crate::error::RequestError;
 use crate::shown::running;
 
-/// How long other ranks may take to answer.
+/// How long other ranks may take to answer, and how long a read may wait for its turn.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Ranks of a flow.

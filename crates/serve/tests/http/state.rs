@@ -1,15 +1,16 @@
 //! Entries and values of state elements.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use millstream_base::Timestamp;
 use millstream_flow::sources::Generator;
-use millstream_flow::windows::{Count, Windows};
-use millstream_flow::{Flow, Watermarks};
-use serde_json::json;
+use millstream_flow::windows::{Count, Windows, fold};
+use millstream_flow::{Flow, PartialState, Watermarks};
+use serde_json::{Value, json};
 
-use crate::support::{OneFlow, get, run, start, start_with};
+use crate::support::{ANSWER_TIME_MAX, OneFlow, get, run, start, start_with};
 
 #[test]
 fn flows_and_their_elements_are_listed() {
@@ -91,6 +92,91 @@ fn a_broken_state_element_breaks_one_request() {
     let server = start();
     get(&server, "/state/ads/broken/x").check_error(500, "report it");
     assert_eq!(get(&server, "/api/v1/overview").status, 200);
+}
+
+/// A state element whose reads wait for the end of a test.
+#[derive(Default)]
+struct Blocked;
+
+static IS_BLOCKED: (Mutex<bool>, Condvar) = (Mutex::new(true), Condvar::new());
+
+impl PartialState for Blocked {
+    fn merge(&mut self, _: &Self) {}
+
+    fn get(_: &[&Self], _: &str) -> Option<Value> {
+        let (is_blocked, changed) = &IS_BLOCKED;
+        let is_blocked = is_blocked.lock().unwrap();
+        let waited = changed.wait_timeout_while(is_blocked, ANSWER_TIME_MAX, |it| *it);
+        drop(waited);
+        None
+    }
+
+    fn keys(_: &[&Self], _: usize) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_read_is_refused_in_time_while_others_hold_all_threads() {
+    /// As many as the server has threads for reads of state.
+    const READS: usize = 6;
+    let flow = Flow::new("slow");
+    flow.partial::<Blocked>("blocked");
+    let sum = flow.partial::<u64>("sum");
+    flow.source("numbers", Generator::new(|number| number).limit(3))
+        .fold_local(&sum, |sum, number| *sum += number);
+    let server = start_with(Arc::new(OneFlow(run(flow))));
+    thread::scope(|scope| {
+        let blocked = || get(&server, "/state/slow/blocked/x");
+        let blocked: Vec<_> = (0..READS).map(|_| scope.spawn(blocked)).collect();
+        let began_at = Instant::now();
+        let refused = loop {
+            let answer = get(&server, "/state/slow/sum/count");
+            // All of the others have begun when one is refused.
+            if answer.status != 200 {
+                break answer;
+            }
+            assert!(began_at.elapsed() < ANSWER_TIME_MAX);
+        };
+        refused.check_error(503, "have held all threads for 5 s: try again later");
+        assert!(refused.head.contains("retry-after: 1"), "{refused:?}");
+        *IS_BLOCKED.0.lock().unwrap() = false;
+        IS_BLOCKED.1.notify_all();
+        for blocked in blocked {
+            assert_eq!(blocked.join().unwrap().status, 404);
+        }
+    });
+    assert_eq!(get(&server, "/state/slow/sum/count").json(), 3);
+}
+
+#[test]
+fn a_result_that_json_cannot_hold_is_left_out_of_lists() {
+    let flow = Flow::new("shop");
+    // A number above `u64::MAX` is no JSON.
+    let sum = fold(
+        || 0_u128,
+        |sum: &mut u128, number: &u64| *sum += u128::from(*number),
+        |sum: &mut u128, other: &u128| *sum += *other,
+    );
+    let sums = flow.windowed("sums", Windows::tumbling(10), sum);
+    let windows = flow.partial::<u64>("windows");
+    flow.source("orders", Generator::new(|number| number).limit(3))
+        .watermarks(|_| Timestamp(5), Watermarks::bounded(Duration::ZERO))
+        .map(|number| match number {
+            0 => 7,
+            _ => u64::MAX,
+        })
+        .key_by(|number| number.count_ones())
+        .aggregate("add", &sums, |_| Timestamp(5))
+        .fold_local(&windows, |windows, _| *windows += 1);
+    let server = start_with(Arc::new(OneFlow(run(flow))));
+    assert_eq!(get(&server, "/state/shop/windows/count").json(), 2);
+    let entries = get(&server, "/state/shop/sums").json();
+    let entries = entries.as_array().expect("a list");
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    assert_eq!(entries[0]["key"], "3");
+    assert_eq!(entries[0]["value"]["value"], 7);
+    get(&server, "/state/shop/sums/64").check_error(404, "unknown key \"64\"");
 }
 
 #[test]
