@@ -1,6 +1,7 @@
 //! The node as handlers see it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use millstream_flow::Running;
@@ -11,8 +12,11 @@ use crate::Content;
 use crate::body::Bodies;
 use crate::error::RequestError;
 use crate::history::History;
-use crate::state::{ANSWER_TIME_MAX, Feeds};
+use crate::state::Feeds;
 use crate::watches::Watches;
+
+/// How long other ranks may take to answer, and how long a read of state may wait for its turn.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The number of threads that read state, beside those that read other content.
 pub const STATE_READERS_MAX: usize = 6;

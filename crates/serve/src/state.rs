@@ -29,7 +29,6 @@ use self::element::{Element, Found};
 pub use self::feed::Feeds;
 pub use self::listing::{elements, flows};
 use self::query::StateQuery;
-pub use self::ranks::ANSWER_TIME_MAX;
 use self::ranks::FlowRanks;
 use self::watch::WatchedKeys;
 use crate::Content;

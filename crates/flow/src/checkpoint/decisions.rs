@@ -107,7 +107,7 @@ struct Peer {
     receiver: Receiver,
     stored: BTreeMap<u64, StoredShard>,
     ended: Option<u64>,
-    /// The newest checkpoint that it was told to be wanted.
+    /// The newest checkpoint that this rank has announced to it as wanted.
     told: u64,
 }
 
@@ -275,7 +275,7 @@ impl State {
         Ok(())
     }
 
-    /// Announces the newest checkpoint that this rank wants. A rank that reads nothing is told later, and only of the newest.
+    /// Announces the newest checkpoint that this rank wants. A rank that reads nothing learns it later, and only the newest.
     fn announce_wanted(&mut self, signal: &DecisionSignal) -> Result<(), BoxError> {
         let wanted = signal.wanted_here();
         for peer in &mut self.peers {
@@ -579,7 +579,7 @@ mod tests {
         }
         assert!(!is_full());
         assert_eq!(both[1].signal.wanted(), WANTED);
-        // It is not told back.
+        // The other rank does not announce it again.
         both[1].signal.want(WANTED);
         assert_eq!(both[1].signal.wanted_here(), 0);
         both[1].signal.want(WANTED + 1);

@@ -15,9 +15,10 @@ use serde_json::Value;
 
 use super::headers;
 use super::query::{Range, StateQuery, Top, Wanted};
-use super::ranks::{ANSWER_TIME_MAX, FlowRanks};
+use super::ranks::FlowRanks;
 use super::watch::FoundKeys;
 use crate::error::RequestError;
+use crate::shown::ANSWER_TIME_MAX;
 
 /// How often a list of committed values is read again if ranks had different complete checkpoints, and the time between.
 pub(super) const READS_MAX: usize = 20;

@@ -9,10 +9,7 @@ use millstream_flow::{AskError, Asked, Progress, Running, StateAnswer, StateRequ
 use super::headers;
 use crate::Content;
 use crate::error::RequestError;
-use crate::shown::running;
-
-/// How long other ranks may take to answer, and how long a read may wait for its turn.
-pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+use crate::shown::{ANSWER_TIME_MAX, running};
 
 /// Ranks of a flow.
 #[derive(Clone)]
