@@ -815,7 +815,7 @@ mod tests {
         let mut key = Vec::new();
         encode_key(&1_u64, &mut key).unwrap();
         let error = element.show(&key, None).unwrap_err();
-        assert_eq!(error.to_string(), "it panicked: a test of a panic");
+        assert_eq!(error.to_string(), "the code of the element panicked");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Changelogs that readers watch beside the flow.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -7,7 +8,6 @@ use millstream_base::{KeyEvent, KeyRange, Offset, WatchFrom, WatchPositions};
 use serde_json::Value;
 
 use crate::error::BoxError;
-use crate::stage::user_code::catch;
 use crate::state::logged::LoggedState;
 
 /// Work on a changelog that a reader waits for. Its executor is one of tokio's.
@@ -111,6 +111,7 @@ impl WatchedElement {
     /// When it is none of this element, JSON cannot hold its value, or user code panics.
     pub fn show(&self, key: &[u8], value: Option<&[u8]>) -> Result<ShownChange, BoxError> {
         // A panic would end the task of all watches, and none of them would learn it.
-        catch(|| self.state.show(key, value))
+        let shown = panic::catch_unwind(AssertUnwindSafe(|| self.state.show(key, value)));
+        shown.unwrap_or_else(|_| Err("the code of the element panicked".into()))
     }
 }
